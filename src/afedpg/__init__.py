@@ -1,0 +1,38 @@
+"""Asynchronous federated policy gradients.
+
+    Task(theta~, version)                                        a server hands out work ...
+      -> policy -> rollout -> advantage -> gradient ->           agent/ (or problems/): work(state, task) -> (state, report)
+    Report(gradient, version)                                    ... an agent answers when it is done ...
+      -> mix -> normalize -> step -> lookahead ->                server/: step(state, event) -> (state, tasks)
+    Task(theta~, version) ...                                    ... and gets fresh parameters, at once, alone
+
+engine/ decides when they meet (virtual time or real), record/ keeps what happened, cli.py is the command `afedpg`.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from afedpg.engine.replay import recompute, replay
+    from afedpg.engine.training import Own, Result, resume, train
+
+__version__ = "0.1.0"
+
+# Loaded when first used: `import afedpg` and `afedpg --help` cost nothing.
+_HOMES = {
+    "Own": "afedpg.engine.training",
+    "Result": "afedpg.engine.training",
+    "recompute": "afedpg.engine.replay",
+    "replay": "afedpg.engine.replay",
+    "resume": "afedpg.engine.training",
+    "train": "afedpg.engine.training",
+}
+__all__ = ["Own", "Result", "recompute", "replay", "resume", "train"]
+
+
+def __getattr__(name: str) -> Any:
+    if name in _HOMES:
+        return getattr(importlib.import_module(_HOMES[name]), name)
+    raise AttributeError(f"module 'afedpg' has no attribute '{name}'")

@@ -1,0 +1,197 @@
+"""Environments: made the same way everywhere, kept alive in a worker, and brought back to mid-episode.
+
+An environment in mid-episode is (episode seed, actions so far). A live one is used only if it is exactly the one that
+is asked for; otherwise it is reset and the actions are replayed, and the last observation must come out bit for bit.
+"""
+
+from __future__ import annotations
+
+import math
+import warnings
+from collections import OrderedDict
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import gymnasium
+import numpy as np
+from numpy.typing import NDArray
+
+from afedpg.agent.physics import split_physics
+from afedpg.agent.spaces import Actions, Observations, actions_of, observations_of
+from afedpg.config import Config
+from afedpg.errors import AfedpgError, ConfigError
+
+Environment = gymnasium.Env[Any, Any]
+MakeEnv = Callable[[int], Environment]
+NO_EPISODE = -1
+
+
+@dataclass(frozen=True)
+class Episode:
+    """Where an environment stands: reset with `seed`, then given `actions`, it last showed `observation`."""
+
+    seed: int
+    actions: NDArray[Any]  # [n, act] or [n], exactly what env.step was given
+    observation: NDArray[np.float64]  # [obs] flat, unscaled
+
+    def equals(self, other: Episode) -> bool:
+        same = self.seed == other.seed and self.actions.shape == other.actions.shape
+        # a live environment's own arrays come back as they are, so the comparison is rarely made
+        same = same and (self.actions is other.actions or np.array_equal(self.actions, other.actions))
+        return same and np.array_equal(self.observation, other.observation)
+
+
+class Live:
+    """One agent's environment in this process."""
+
+    def __init__(self, env: Environment, agent_id: int) -> None:
+        self.env = env
+        self.agent_id = agent_id
+        self.observations: Observations = observations_of(env.observation_space)
+        self.actions: Actions = actions_of(env.action_space)
+        self.at: Episode | None = None  # None while it moves, and after a failure
+
+    def reset(self, seed: int) -> NDArray[np.float64]:
+        self.at = None
+        try:
+            observation, _ = self.env.reset(seed=seed)
+        except Exception as error:
+            raise failure(self.agent_id, f"env.reset(seed={seed})", error) from error
+        return self._flat(observation)
+
+    def step(self, action: Any) -> tuple[NDArray[np.float64], float, bool, bool]:
+        try:
+            observation, reward, terminated, truncated, _ = self.env.step(self.actions.shaped(action))
+        except Exception as error:
+            raise failure(self.agent_id, "env.step", error) from error
+        return self._flat(observation), float(reward), bool(terminated), bool(truncated)
+
+    def _flat(self, observation: Any) -> NDArray[np.float64]:
+        flat = self.observations.flatten(observation)
+        if flat.size != self.observations.size:
+            raise AfedpgError(
+                f"agent {self.agent_id}: the environment returned {flat.size} numbers, "
+                f"its observation space {self.observations.space} has {self.observations.size}; fix the environment"
+            )
+        return flat
+
+    def restore(self, episode: Episode) -> bool:
+        """Whether reset and replay lead to the observation that was seen."""
+        observation = self.reset(episode.seed)
+        for action in episode.actions:
+            observation, _, terminated, truncated = self.step(action)
+            if terminated or truncated:  # this episode was still going on
+                return False
+        return np.array_equal(observation, episode.observation)
+
+
+def failure(agent_id: int, where: str, error: Exception) -> AfedpgError:
+    return AfedpgError(
+        f"agent {agent_id}: {where} raised {type(error).__name__}: {error}; "
+        "fix the environment, then `afedpg resume` the run"
+    )
+
+
+class Environments:
+    """The environments of one process: at most `limit` alive, the least recently used one makes room."""
+
+    def __init__(self, config: Config, make_env: MakeEnv | None = None, limit: int = 16) -> None:
+        self._config = config
+        self._make_env = make_env
+        self._limit = limit
+        self._live: OrderedDict[int, Live] = OrderedDict()
+        check_agents(config.agent.env_kwargs, config.agents)
+        first = self.of(0)
+        self.observations, self.actions = first.observations, first.actions
+
+    def of(self, agent_id: int) -> Live:
+        """That agent's live environment, wherever it stands."""
+        live = self._live.get(agent_id) or self._adopt(agent_id) or Live(self.make(agent_id), agent_id)
+        if agent_id not in self._live:
+            self._check_shapes(live)
+            self._live[agent_id] = live
+        self._live.move_to_end(agent_id)
+        return live
+
+    def make(self, agent_id: int, render_mode: str | None = None) -> Environment:
+        """A fresh environment of that agent, which the caller closes."""
+        if self._make_env is not None:
+            return self._make_env(agent_id)
+        kwargs = kwargs_of(self._config.agent.env_kwargs, agent_id)
+        return make_environment(self._config.environment, kwargs, render_mode)
+
+    def close(self) -> None:
+        for live in self._live.values():
+            live.env.close()
+        self._live.clear()
+
+    def _adopt(self, agent_id: int) -> Live | None:
+        """When full, the oldest environment makes room; where it is the same task, it is taken over, not remade."""
+        if len(self._live) < self._limit:
+            return None
+        old_id, old = self._live.popitem(last=False)
+        settings = self._config.agent.env_kwargs
+        if self._make_env is None and kwargs_of(settings, old_id) == kwargs_of(settings, agent_id):
+            old.agent_id, old.at = agent_id, None
+            return old
+        old.env.close()
+        return None
+
+    def _check_shapes(self, live: Live) -> None:
+        if not hasattr(self, "actions"):  # this is agent 0's, the one to compare with
+            return
+        mine = (live.observations.size, type(live.actions), live.actions.size)
+        if mine != (self.observations.size, type(self.actions), self.actions.size):
+            raise ConfigError(
+                f"make_env: agent {live.agent_id} has observations {live.observations.space} and actions "
+                f"{live.actions.space}, agent 0 has {self.observations.space} and {self.actions.space}; "
+                "one policy serves all agents, so shapes must agree"
+            )
+
+
+def make_environment(task: str, kwargs: Mapping[str, Any], render_mode: str | None = None) -> Environment:
+    """gymnasium.make, plus `gravity`, `friction` and `wind` for any MuJoCo task; failures name the setting."""
+    try:
+        settings, physics = split_physics(task, kwargs)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # older task versions are asked for on purpose
+            env = gymnasium.make(task, disable_env_checker=True, render_mode=render_mode, **settings)
+    except gymnasium.error.DependencyNotInstalled as error:
+        raise ConfigError(f"task: {task} needs a package that is not installed: {error}") from error
+    except (gymnasium.error.Error, ModuleNotFoundError) as error:
+        raise ConfigError(f"task: there is no '{task}' to make: {' '.join(str(error).split())}") from error
+    except TypeError as error:
+        raise ConfigError(f"env_kwargs: {task} does not take {dict(kwargs)}: {error}") from error
+    if physics is not None:
+        physics.apply(env)
+    return env
+
+
+def kwargs_of(settings: Mapping[str, Any], agent_id: int) -> dict[str, Any]:
+    """The keyword arguments of one agent: those for all, with the table agents.ID laid over them.
+
+    As a TOML file:
+        frame_skip = 4            # for every agent
+        [agents.0]
+        gravity = -9.81           # for agent 0 alone
+    """
+    common = {name: value for name, value in settings.items() if name != "agents"}
+    return common | dict(settings.get("agents", {}).get(str(agent_id), {}))
+
+
+def check_agents(settings: Mapping[str, Any], agents: int) -> None:
+    tables = settings.get("agents", {})
+    if not isinstance(tables, Mapping) or not all(isinstance(table, Mapping) for table in tables.values()):
+        raise ConfigError("env_kwargs: `agents` holds a table per agent, as in [agents.0]")
+    for name in tables:
+        if not str(name).isdigit() or int(name) >= agents:
+            raise ConfigError(f"env_kwargs: there is no agent {name}; agents are 0 to {agents - 1}")
+
+
+def check_reward(agent_id: int, step: int, reward: float) -> None:
+    if not math.isfinite(reward):
+        raise AfedpgError(
+            f"agent {agent_id}: the environment returned a reward of {reward} at the agent's step {step}; "
+            "fix the environment, then `afedpg resume` the run"
+        )

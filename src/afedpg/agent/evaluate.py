@@ -1,0 +1,141 @@
+"""How good is theta? Whole episodes on a stream of their own, sampled or deterministic; and a video of them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from afedpg.agent.acting import Actor
+from afedpg.agent.environments import Environment, Live
+from afedpg.agent.normalizer import scaling
+from afedpg.agent.policy import Policy
+from afedpg.errors import AfedpgError, ConfigError
+from afedpg.messages import Moments
+
+MOST_STEPS = 1_000_000  # an episode that goes on longer is taken for one without an end
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    returns: tuple[float, ...]
+    lengths: tuple[int, ...]
+
+    @property
+    def mean(self) -> float:
+        return float(np.mean(self.returns))
+
+    @property
+    def deviation(self) -> float:
+        """Of single episodes, unbiased; 0 for one episode."""
+        return float(np.std(self.returns, ddof=1)) if len(self.returns) > 1 else 0.0
+
+    @property
+    def interval(self) -> tuple[float, float]:
+        """95% confidence interval of the mean (Student's t); one episode says nothing about it."""
+        count = len(self.returns)
+        if count < 2:
+            return -math.inf, math.inf
+        half = t_quantile(count - 1) * self.deviation / math.sqrt(count)
+        return self.mean - half, self.mean + half
+
+
+def evaluate(
+    policy: Policy,
+    theta: NDArray[Any],
+    statistics: Moments | None,
+    env: Environment,
+    episodes: int,
+    deterministic: bool,
+    generator: np.random.Generator,
+    agent_id: int = 0,
+    on_step: Callable[[Environment], None] | None = None,
+) -> Evaluation:
+    """Episodes of `env`, which the caller makes and closes. All randomness comes from `generator`.
+
+    Where agents have environments of their own, one call per agent's environment says how theta does in each.
+    """
+    live = Live(env, agent_id)
+    scale = scaling(statistics)
+    actor = policy.actor(np.asarray(theta, np.float32))
+    returns, lengths = [], []
+    for _ in range(episodes):
+        observation = live.reset(int(generator.integers(2**31)))
+        total, length, going = 0.0, 0, True
+        while going:
+            if on_step is not None:
+                on_step(env)
+            action = _act(actor, scale(observation), deterministic, generator)
+            observation, reward, terminated, truncated = live.step(live.actions.to_environment(action))
+            total, length, going = total + reward, length + 1, not (terminated or truncated)
+            if length >= MOST_STEPS:
+                raise AfedpgError(
+                    f"evaluation: an episode went on for {MOST_STEPS} steps; give the task a max_episode_steps"
+                )
+        returns.append(total)
+        lengths.append(length)
+    return Evaluation(tuple(returns), tuple(lengths))
+
+
+def _act(actor: Actor, observation: NDArray[np.float32], deterministic: bool, generator: np.random.Generator) -> Any:
+    return actor.mode(observation) if deterministic else actor.sample(observation, generator)
+
+
+def t_quantile(freedom: int, probability: float = 0.975) -> float:
+    """Student's t quantile above the median, by bisection on its distribution function; six digits."""
+    low, high = 0.0, 1.0
+    while _t_probability(high, freedom) < probability:
+        high *= 2
+    for _ in range(60):
+        middle = (low + high) / 2
+        low, high = (middle, high) if _t_probability(middle, freedom) < probability else (low, middle)
+    return (low + high) / 2
+
+
+def _t_probability(t: float, freedom: int) -> float:
+    """P(T <= t) for t >= 0. With t = sqrt(freedom) tan(a), the density is proportional to cos(a)^(freedom - 1)."""
+    angles = np.linspace(0.0, math.atan(t / math.sqrt(freedom)), 2001)
+    heights = np.cos(angles) ** (freedom - 1)
+    weights = np.ones(2001)  # Simpson's rule
+    weights[1:-1:2], weights[2:-1:2] = 4.0, 2.0
+    area = float((weights * heights).sum()) * float(angles[1] - angles[0]) / 3
+    log_constant = math.lgamma((freedom + 1) / 2) - math.lgamma(freedom / 2) - 0.5 * math.log(math.pi)
+    return 0.5 + area * math.exp(log_constant)
+
+
+class Film:
+    """Collects what an environment of render_mode "rgb_array" shows; `evaluate` takes `shoot` as its on_step."""
+
+    def __init__(self) -> None:
+        self.frames: list[NDArray[np.uint8]] = []
+
+    def shoot(self, env: Environment) -> None:
+        frame: Any = env.render()
+        if not isinstance(frame, np.ndarray):
+            raise ConfigError('video: the environment shows no pictures; make it with render_mode="rgb_array"')
+        self.frames.append(frame)
+
+    def write(self, path: Path, frames_per_second: float) -> None:
+        write_video(path, self.frames, frames_per_second)
+
+
+def write_video(path: Path, frames: Sequence[NDArray[np.uint8]], frames_per_second: float) -> None:
+    """An mp4 (through imageio-ffmpeg) or a gif, by the file's name."""
+    import imageio.v2
+
+    if path.suffix == ".gif":
+        imageio.v2.mimsave(path, list(frames), duration=1000 / frames_per_second, loop=0)
+    elif path.suffix == ".mp4":
+        # h264 wants even sizes
+        even: list[Any] = [frame[: frame.shape[0] // 2 * 2, : frame.shape[1] // 2 * 2] for frame in frames]
+        try:
+            imageio.v2.mimsave(path, even, fps=frames_per_second, macro_block_size=1)
+        except (ImportError, ValueError) as error:
+            raise ConfigError(f"video: mp4 needs `pip install imageio-ffmpeg`; or name a .gif ({error})") from error
+    else:
+        raise ConfigError(f"video: {path.name} is neither .mp4 nor .gif")

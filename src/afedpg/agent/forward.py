@@ -1,0 +1,220 @@
+"""The policy on one observation, compiled: what the samplers call at every step.
+
+theta is the flat float32 vector: for each layer the weight [in, out] row-major, then the bias [out]; a Gaussian
+policy's log-std [act] after the last of them. Anything behind is not looked at. Hidden activations are ReLU.
+
+    Gaussian      u = tanh(MLP(x)) + exp(log_std) z,   environment action = mid + half clip(u, -1, 1)
+    categorical   p = softmax(MLP(x)),                 environment action = an index
+
+A step of a wide network is bound by reading its weights, so a layer walks over whole rows of the weight, leaves out the
+rows whose input is zero (ReLU: about half of them), and takes eight rows per pass so that the outputs are loaded and
+stored once for eight. The same inputs give the same bits: the order of every sum depends on the inputs alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import pairwise
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from afedpg.agent.compiling import fast_jit, jit
+
+
+def aligned(count: int, dtype: Any = np.float32) -> NDArray[Any]:
+    """An uninitialised vector that starts on a cache line: unaligned, every load of a weight row touches two lines."""
+    size = count * np.dtype(dtype).itemsize
+    raw = np.empty(size + 64, np.uint8)
+    start = -raw.ctypes.data % 64
+    return raw[start : start + size].view(dtype)
+
+
+class Scratch(NamedTuple):
+    """Working memory of one forward pass; contents mean nothing between calls."""
+
+    outputs: NDArray[np.float32]  # [widest]
+    inputs: NDArray[np.float32]  # [widest] the non-zero inputs of a layer
+    rows: NDArray[np.int64]  # [widest] and the weight rows they belong to
+
+
+def scratch_for(sizes: Sequence[int] | NDArray[np.int64]) -> Scratch:
+    widest = int(max(sizes))
+    return Scratch(aligned(widest), aligned(widest), np.empty(widest, np.int64))
+
+
+def parameter_count(sizes: Sequence[int] | NDArray[np.int64], log_std: bool) -> int:
+    """Length of theta for the layer sizes (obs, hidden..., act)."""
+    layers = sum((rows + 1) * columns for rows, columns in pairwise(sizes))
+    return int(layers + (sizes[-1] if log_std else 0))
+
+
+@fast_jit
+def _add_rows(
+    weight: NDArray[np.float32],  # [in, out]
+    inputs: NDArray[np.float32],
+    rows: NDArray[np.int64],
+    count: int,
+    outputs: NDArray[np.float32],  # [out]
+) -> None:
+    """outputs += sum_k inputs[k] weight[rows[k]], for k < count."""
+    width = outputs.size
+    k = 0
+    while k + 8 <= count:
+        w0, w1, w2, w3 = weight[rows[k]], weight[rows[k + 1]], weight[rows[k + 2]], weight[rows[k + 3]]
+        w4, w5, w6, w7 = weight[rows[k + 4]], weight[rows[k + 5]], weight[rows[k + 6]], weight[rows[k + 7]]
+        x0, x1, x2, x3 = inputs[k], inputs[k + 1], inputs[k + 2], inputs[k + 3]
+        x4, x5, x6, x7 = inputs[k + 4], inputs[k + 5], inputs[k + 6], inputs[k + 7]
+        for j in range(width):
+            outputs[j] += ((x0 * w0[j] + x1 * w1[j]) + (x2 * w2[j] + x3 * w3[j])) + (
+                (x4 * w4[j] + x5 * w5[j]) + (x6 * w6[j] + x7 * w7[j])
+            )
+        k += 8
+    while k < count:
+        w0, x0 = weight[rows[k]], inputs[k]
+        for j in range(width):
+            outputs[j] += x0 * w0[j]
+        k += 1
+
+
+@fast_jit
+def forward(
+    theta: NDArray[np.float32], sizes: NDArray[np.int64], observation: NDArray[np.float32], scratch: Scratch
+) -> NDArray[np.float32]:
+    """The last layer's outputs before any tanh or softmax: a view [act] of `scratch`."""
+    count = 0
+    for i in range(sizes[0]):  # without a branch: which inputs are zero cannot be predicted
+        scratch.inputs[count] = observation[i]
+        scratch.rows[count] = i
+        count += observation[i] != 0
+    start = 0
+    for layer in range(sizes.size - 1):
+        rows, columns = sizes[layer], sizes[layer + 1]
+        bias = start + rows * columns
+        weight = theta[start:bias].reshape(rows, columns)
+        outputs = scratch.outputs[:columns]
+        outputs[:] = theta[bias : bias + columns]
+        _add_rows(weight, scratch.inputs, scratch.rows, count, outputs)
+        start = bias + columns
+        count = 0
+        for j in range(columns):  # ReLU: what is not positive is left out; NaN stays
+            scratch.inputs[count] = outputs[j]
+            scratch.rows[count] = j
+            count += not (outputs[j] <= 0)
+    return scratch.outputs[: sizes[-1]]
+
+
+@jit
+def scale_observation(
+    raw: NDArray[np.float64],
+    mean: NDArray[np.float64],
+    deviation: NDArray[np.float64],
+    out: NDArray[np.float32],
+) -> None:
+    """(raw - mean)/deviation clipped to [-10, 10], float64 until the last; with an empty `mean` raw as it is."""
+    if mean.size == 0:
+        for i in range(raw.size):
+            out[i] = np.float32(raw[i])
+        return
+    for i in range(raw.size):
+        value = (raw[i] - mean[i]) / deviation[i]
+        if value > 10.0:
+            value = 10.0
+        elif value < -10.0:
+            value = -10.0
+        out[i] = np.float32(value)
+
+
+@jit
+def to_environment(
+    action: NDArray[np.float32],
+    middle: NDArray[np.float64],
+    half: NDArray[np.float64],
+    low: NDArray[np.float32],
+    high: NDArray[np.float32],
+    out: NDArray[np.float32],
+) -> None:
+    """mid + half clip(u, -1, 1) in float64, rounded to what the environment is given. NaN stays NaN."""
+    for i in range(action.size):
+        u = action[i]
+        if u > 1:
+            u = np.float32(1)
+        elif u < -1:
+            u = np.float32(-1)
+        exact = np.float32(middle[i] + half[i] * u)
+        if exact < low[i]:  # rounding may overshoot a bound by one unit in the last place
+            exact = low[i]
+        elif exact > high[i]:
+            exact = high[i]
+        out[i] = exact
+
+
+@fast_jit
+def mean_gaussian(
+    theta: NDArray[np.float32],
+    sizes: NDArray[np.int64],
+    observation: NDArray[np.float32],
+    scratch: Scratch,
+    action: NDArray[np.float32],
+) -> None:
+    """Deterministic: action [act] = tanh(MLP(x)), in the policy's own units."""
+    outputs = forward(theta, sizes, observation, scratch)
+    for i in range(action.size):
+        action[i] = np.tanh(outputs[i])
+
+
+@fast_jit
+def sample_gaussian(
+    theta: NDArray[np.float32],
+    sizes: NDArray[np.int64],
+    observation: NDArray[np.float32],
+    generator: np.random.Generator,
+    scratch: Scratch,
+    action: NDArray[np.float32],
+) -> None:
+    """action [act] = tanh(MLP(x)) + exp(log_std) z, in the policy's own units, unclipped; z is drawn left to right."""
+    mean_gaussian(theta, sizes, observation, scratch, action)
+    start = 0
+    for layer in range(sizes.size - 1):
+        start += (sizes[layer] + 1) * sizes[layer + 1]
+    log_std = theta[start : start + action.size]  # a3c's theta goes on with a value network
+    for i in range(action.size):
+        action[i] += np.exp(log_std[i]) * np.float32(generator.standard_normal())
+
+
+@jit
+def mode_categorical(
+    theta: NDArray[np.float32], sizes: NDArray[np.int64], observation: NDArray[np.float32], scratch: Scratch
+) -> int:
+    """Deterministic: the first of the largest logits."""
+    logits = forward(theta, sizes, observation, scratch)
+    best = 0
+    for i in range(1, logits.size):
+        if logits[i] > logits[best]:
+            best = i
+    return best
+
+
+@jit
+def sample_categorical(
+    theta: NDArray[np.float32],
+    sizes: NDArray[np.int64],
+    observation: NDArray[np.float32],
+    generator: np.random.Generator,
+    scratch: Scratch,
+) -> int:
+    """An index with probability softmax(MLP(x)): one uniform number through the inverse of the cumulated sum."""
+    logits = forward(theta, sizes, observation, scratch)
+    largest = logits[0]
+    for i in range(1, logits.size):
+        largest = max(largest, logits[i])
+    total = 0.0
+    for i in range(logits.size):
+        total += np.exp(np.float64(logits[i]) - largest)
+    rest = generator.random() * total
+    for i in range(logits.size - 1):
+        rest -= np.exp(np.float64(logits[i]) - largest)
+        if rest < 0.0:
+            return i
+    return int(logits.size - 1)

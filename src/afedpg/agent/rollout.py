@@ -1,0 +1,33 @@
+"""What a sampler hands to the gradient: one agent's T steps, in flat arrays."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+
+@dataclass(frozen=True, slots=True)
+class Rollout:
+    """Arrays may be views of buffers that the sampler's next rollout overwrites.
+
+    An episode ends after step t where terminated[t] or truncated[t]. A value is needed beyond step t where the rollout
+    or an episode was cut off without termination: `cut_steps` names those steps, `cut_observations` what came after.
+    """
+
+    raw: NDArray[np.float64]  # [T, obs] as the environment gave them (for the moments)
+    observations: NDArray[np.float32]  # [T, obs] scaled, what the policy saw
+    actions: NDArray[Any]  # [T, act] float32 in the policy's own units, before clipping; or [T] int64
+    rewards: NDArray[np.float64]  # [T]
+    terminated: NDArray[np.bool_]  # [T]
+    truncated: NDArray[np.bool_]  # [T]
+    cut_steps: NDArray[np.int64]  # [cuts] increasing; the last step is among them unless its episode terminated there
+    cut_observations: NDArray[np.float32]  # [cuts, obs] scaled
+    returns: tuple[float, ...]  # undiscounted, of the episodes that ended here
+    lengths: tuple[int, ...]
+
+    @property
+    def steps(self) -> int:
+        return len(self.rewards)

@@ -1,0 +1,187 @@
+"""Gymnasium's spaces as the flat numbers a policy works with: one vector in, one vector or one index out."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from gymnasium import Space, spaces
+from numpy.typing import NDArray
+
+from afedpg.errors import ConfigError
+
+Flatten = Callable[[Any], NDArray[np.float64]]
+
+
+@dataclass(frozen=True)
+class Observations:
+    """An observation space, flattened the Gymnasium way: Discrete becomes one-hot, Dict and Tuple are concatenated."""
+
+    space: Space[Any]
+    size: int
+    flatten: Flatten  # an observation of the space -> [size]
+    continuous: NDArray[np.bool_]  # [size] entries that come from a Box: the ones worth scaling
+
+
+@dataclass(frozen=True)
+class BoxActions:
+    """The policy's normalized actions u become mid + half clip(u, -1, 1)."""
+
+    space: spaces.Box
+    size: int
+    middle: NDArray[np.float64]  # [size]
+    half: NDArray[np.float64]  # [size]
+    low: NDArray[Any]  # [size] in the space's own type
+    high: NDArray[Any]
+
+    def to_environment(self, action: NDArray[np.float32]) -> NDArray[Any]:
+        """What env.step gets, as one flat row; `shaped` gives it the space's shape."""
+        inside = np.minimum(np.maximum(action, -1.0), 1.0)
+        exact: NDArray[Any] = (self.middle + self.half * inside).astype(self.low.dtype)
+        # rounding to the space's type may overshoot a bound by one unit in the last place
+        bounded: NDArray[Any] = np.minimum(np.maximum(exact, self.low), self.high)
+        return bounded
+
+    def shaped(self, row: Any) -> Any:
+        return row.reshape(self.space.shape)
+
+    def empty(self) -> NDArray[Any]:
+        """No actions yet, of the right type: [0, size]."""
+        return np.zeros((0, self.size), self.low.dtype)
+
+
+@dataclass(frozen=True)
+class DiscreteActions:
+    """The policy's index becomes start + index."""
+
+    space: spaces.Discrete
+    size: int
+    start: int
+
+    def to_environment(self, action: int) -> np.int64:
+        return np.int64(self.start + int(action))
+
+    def shaped(self, row: Any) -> Any:
+        return np.int64(row)
+
+    def empty(self) -> NDArray[Any]:
+        return np.zeros(0, np.int64)
+
+
+Actions = BoxActions | DiscreteActions
+
+
+def observations_of(space: Space[Any]) -> Observations:
+    _check_observation(space, space)
+    flat = spaces.flatten_space(space)
+    assert isinstance(flat, spaces.Box)
+    size = int(np.prod(flat.shape))
+    if size == 0:
+        raise ConfigError(f"task: the observation space {space} holds no numbers; there is nothing to act on")
+    return Observations(space, size, _flattener(space, size), np.array(_continuous(space), np.bool_))
+
+
+def actions_of(space: Space[Any]) -> Actions:
+    if isinstance(space, spaces.Discrete):
+        return DiscreteActions(space, int(space.n), int(space.start))
+    if isinstance(space, spaces.Box) and np.issubdtype(space.dtype, np.floating) and space.shape:
+        low, high = space.low.reshape(-1), space.high.reshape(-1)
+        if not (np.isfinite(low).all() and np.isfinite(high).all()):
+            raise ConfigError(
+                f"task: the action space {space} has infinite bounds, and actions are scaled to the bounds; "
+                "wrap the environment in gymnasium.wrappers.RescaleAction or give it finite ones"
+            )
+        wide_low, wide_high = low.astype(np.float64), high.astype(np.float64)
+        return BoxActions(space, low.size, (wide_low + wide_high) / 2, (wide_high - wide_low) / 2, low, high)
+    raise ConfigError(f"task: the action space {space} is not supported; Discrete and Box of floats are")
+
+
+def _check_observation(space: Space[Any], whole: Space[Any]) -> None:
+    where = f"{space}" if space is whole else f"{space} inside {whole}"
+    if isinstance(space, spaces.Dict):
+        for part in space.spaces.values():
+            _check_observation(part, whole)
+    elif isinstance(space, spaces.Tuple):
+        for part in space.spaces:
+            _check_observation(part, whole)
+    elif isinstance(space, spaces.Box):
+        if len(space.shape) >= 3 or (space.dtype == np.uint8 and len(space.shape) == 2):
+            raise ConfigError(f"task: the observation space {where} is an image, which the MLP policies do not support")
+    elif not isinstance(space, (spaces.Discrete, spaces.MultiDiscrete, spaces.MultiBinary)):
+        raise ConfigError(
+            f"task: the observation space {where} is not supported; "
+            "Box, Discrete, MultiDiscrete, MultiBinary, Dict and Tuple are"
+        )
+
+
+def _flattener(space: Space[Any], size: int) -> Flatten:
+    """gymnasium.spaces.flatten, with short cuts for the two spaces nearly every task has."""
+    if isinstance(space, spaces.Box):
+
+        def flatten_box(observation: Any) -> NDArray[np.float64]:
+            return np.asarray(observation, np.float64).reshape(-1)
+
+        return flatten_box
+    if isinstance(space, spaces.Discrete):
+        start = int(space.start)
+
+        def flatten_discrete(observation: Any) -> NDArray[np.float64]:
+            row = np.zeros(size)
+            row[int(observation) - start] = 1.0
+            return row
+
+        return flatten_discrete
+
+    def flatten(observation: Any) -> NDArray[np.float64]:
+        return np.asarray(spaces.flatten(space, observation), np.float64)
+
+    return flatten
+
+
+def _continuous(space: Space[Any]) -> list[bool]:
+    if isinstance(space, spaces.Dict):
+        return [flag for part in space.spaces.values() for flag in _continuous(part)]
+    if isinstance(space, spaces.Tuple):
+        return [flag for part in space.spaces for flag in _continuous(part)]
+    size = int(np.prod(spaces.flatten_space(space).shape))  # type: ignore[arg-type]
+    return [isinstance(space, spaces.Box)] * size
+
+
+def to_json(space: Space[Any]) -> dict[str, Any]:
+    """A space as plain data for a policy file, the inverse of `from_json`."""
+    if isinstance(space, spaces.Box):
+        bounds = {"low": space.low.tolist(), "high": space.high.tolist()}
+        return {"kind": "box", "shape": list(space.shape), "dtype": str(space.dtype), **bounds}
+    if isinstance(space, spaces.Discrete):
+        return {"kind": "discrete", "n": int(space.n), "start": int(space.start)}
+    if isinstance(space, spaces.MultiDiscrete):
+        return {"kind": "multidiscrete", "nvec": space.nvec.tolist(), "start": space.start.tolist()}
+    if isinstance(space, spaces.MultiBinary):
+        return {"kind": "multibinary", "shape": list(space.shape)}
+    if isinstance(space, spaces.Dict):
+        return {"kind": "dict", "spaces": [[name, to_json(part)] for name, part in space.spaces.items()]}
+    if isinstance(space, spaces.Tuple):
+        return {"kind": "tuple", "spaces": [to_json(part) for part in space.spaces]}
+    raise ConfigError(f"task: the space {space} is not supported")
+
+
+def from_json(document: dict[str, Any]) -> Space[Any]:
+    kind = document["kind"]
+    if kind == "box":
+        dtype = np.dtype(document["dtype"])
+        shape = tuple(document["shape"])
+        low, high = (np.array(document[bound], dtype).reshape(shape) for bound in ("low", "high"))
+        return spaces.Box(low, high, shape, dtype.type)
+    if kind == "discrete":
+        return spaces.Discrete(document["n"], start=document["start"])
+    if kind == "multidiscrete":
+        return spaces.MultiDiscrete(document["nvec"], start=document["start"])
+    if kind == "multibinary":
+        return spaces.MultiBinary(document["shape"])
+    if kind == "dict":
+        return spaces.Dict({name: from_json(part) for name, part in document["spaces"]})
+    if kind == "tuple":
+        return spaces.Tuple([from_json(part) for part in document["spaces"]])
+    raise ConfigError(f"policy: unknown kind of space '{kind}'")

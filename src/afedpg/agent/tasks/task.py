@@ -1,0 +1,166 @@
+"""What a MuJoCo task is made of, apart from its physics: four short compiled functions and how an episode starts.
+
+    observe(world, settings, observation)                      fills observation [obs]
+    track(world, settings, tracked)                            fills tracked [8]: what the reward compares over a step
+    reward(world, settings, before, after, action) -> float    before, after: tracked, on both sides of the step
+    terminated(world, settings) -> bool
+
+Compiled by the decorators below, each with one fixed signature: the rollout is compiled once and serves every task.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+from numba import types as numba_types
+from numpy.typing import NDArray
+
+from afedpg.agent.compiling import first_class, jit
+
+TRACKED = 8  # numbers a task may carry from one step to the next
+
+
+class World(NamedTuple):
+    """MuJoCo's own arrays, by their MuJoCo names; views, so they always show the present."""
+
+    dt: float  # seconds per environment step: timestep x frame_skip
+    qpos: NDArray[np.float64]  # [nq]
+    qvel: NDArray[np.float64]  # [nv]
+    ctrl: NDArray[np.float64]  # [nu]
+    qfrc_actuator: NDArray[np.float64]  # [nv]
+    qfrc_constraint: NDArray[np.float64]  # [nv]
+    sensordata: NDArray[np.float64]  # [nsensordata]
+    xpos: NDArray[np.float64]  # [nbody, 3]
+    xquat: NDArray[np.float64]  # [nbody, 4]
+    xipos: NDArray[np.float64]  # [nbody, 3]
+    subtree_com: NDArray[np.float64]  # [nbody, 3]
+    cinert: NDArray[np.float64]  # [nbody, 10]
+    cvel: NDArray[np.float64]  # [nbody, 6]
+    cfrc_ext: NDArray[np.float64]  # [nbody, 6] up to date only where the task asks for contact forces
+    site_xpos: NDArray[np.float64]  # [nsite, 3]
+    body_mass: NDArray[np.float64]  # [nbody] of the model
+
+
+types: Any = numba_types
+_ROW, _TABLE = types.float64[::1], types.float64[:, ::1]
+_WORLD = types.NamedTuple((types.float64, *[_ROW] * 6, *[_TABLE] * 8, _ROW), World)
+_MEASURE = types.void(_WORLD, _ROW, _ROW)
+_REWARD = types.float64(_WORLD, _ROW, _ROW, _ROW, types.float32[::1])
+_TERMINATED = types.boolean(_WORLD, _ROW)
+
+Measure = Callable[[World, NDArray[np.float64], NDArray[np.float64]], None]
+Reward = Callable[
+    [World, NDArray[np.float64], NDArray[np.float64], NDArray[np.float64], NDArray[np.float32]], float
+]  # fmt: skip
+Terminated = Callable[[World, NDArray[np.float64]], bool]
+
+
+def measure(function: Measure) -> Measure:
+    """Decorates `observe` and `track`."""
+    return first_class(_MEASURE, function)
+
+
+def reward(function: Reward) -> Reward:
+    return first_class(_REWARD, function)
+
+
+def terminated(function: Terminated) -> Terminated:
+    return first_class(_TERMINATED, function)
+
+
+Reset = Callable[[Any, np.random.Generator], tuple[NDArray[np.float64], NDArray[np.float64]]]
+
+
+@dataclass(frozen=True)
+class NativeTask:
+    """`env` is the unwrapped Gymnasium environment the task copies: its constructor arguments are read from it."""
+
+    observe: Measure
+    track: Measure
+    reward: Reward
+    terminated: Terminated
+    reset: Reset  # (env, generator) -> qpos [nq], qvel [nv]; the very draws of env.reset(seed)
+    settings: Callable[[Any], Sequence[float]]  # env -> the numbers the four functions read
+    contact_forces: Callable[[Any], bool] = lambda env: False  # whether cfrc_ext is read: it costs a pass per step
+    model_file: str = ""  # the XML the task was written for; any if empty
+
+
+@measure
+def track_nothing(world: World, settings: NDArray[np.float64], tracked: NDArray[np.float64]) -> None:
+    """For tasks whose reward looks at the present only."""
+
+
+@measure
+def track_root(world: World, settings: NDArray[np.float64], tracked: NDArray[np.float64]) -> None:
+    """The first coordinate: x of the root joint."""
+    tracked[0] = world.qpos[0]
+
+
+@terminated
+def never_terminated(world: World, settings: NDArray[np.float64]) -> bool:
+    return False
+
+
+@jit
+def control_cost(weight: float, action: NDArray[np.float32]) -> float:
+    """weight |action|^2 in float32 and in numpy's own order of addition, as Gymnasium gets it for float32 actions."""
+    cost: float = np.float64(np.float32(weight) * _sum_of_squares(action))
+    return cost
+
+
+@jit
+def _sum_of_squares(values: NDArray[np.float32]) -> Any:
+    """np.sum(np.square(values)) to the bit, for fewer than 129 float32: eight partial sums, joined pairwise."""
+    count = values.size
+    if count < 8:
+        total = np.float32(0)
+        for i in range(count):
+            total += values[i] * values[i]
+        return total
+    partial = np.zeros(8, np.float32)
+    whole = count - count % 8
+    for i in range(whole):
+        partial[i % 8] += values[i] * values[i]
+    total = ((partial[0] + partial[1]) + (partial[2] + partial[3])) + (
+        (partial[4] + partial[5]) + (partial[6] + partial[7])
+    )
+    for i in range(whole, count):
+        total += values[i] * values[i]
+    return total
+
+
+@jit
+def clip(value: float, low: float, high: float) -> float:
+    """np.clip for one number: NaN stays NaN."""
+    if value < low:
+        return low
+    if value > high:
+        return high
+    return value
+
+
+@jit
+def write(values: NDArray[np.float64], observation: NDArray[np.float64], start: int) -> int:
+    """Copy values into the observation from `start` on; where the next ones go."""
+    for i in range(values.size):
+        observation[start + i] = values[i]
+    return start + values.size
+
+
+def uniform_reset(env: Any, generator: np.random.Generator) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Both positions and velocities off by uniform noise of the environment's scale."""
+    scale = env._reset_noise_scale
+    qpos = env.init_qpos + generator.uniform(low=-scale, high=scale, size=env.model.nq)
+    return qpos, env.init_qvel + generator.uniform(low=-scale, high=scale, size=env.model.nv)
+
+
+def gaussian_velocity_reset(
+    env: Any, generator: np.random.Generator
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Positions off by uniform, velocities by Gaussian noise."""
+    scale = env._reset_noise_scale
+    qpos = env.init_qpos + generator.uniform(low=-scale, high=scale, size=env.model.nq)
+    return qpos, env.init_qvel + scale * generator.standard_normal(env.model.nv)

@@ -1,0 +1,166 @@
+"""An agent's work: work(state, Task) -> (state, Report).
+
+    theta~ -> policy -> rollout -> values -> advantages -> gradient
+
+The state is flat arrays that are replaced, never written to; so a computation can be repeated from the same state, in
+any process, with the same bits.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+
+from afedpg.agent import gradient
+from afedpg.agent.advantage import Row, gae, standardized
+from afedpg.agent.baseline import Baseline, LinearBaseline, NoBaseline
+from afedpg.agent.critic import MlpBaseline
+from afedpg.agent.environments import Environments, MakeEnv
+from afedpg.agent.native import native_sampler
+from afedpg.agent.normalizer import moments_of
+from afedpg.agent.own_policy import MakePolicy, ModulePolicy
+from afedpg.agent.policy import MlpPolicy, Policy
+from afedpg.agent.rollout import Rollout
+from afedpg.agent.sampler import GymnasiumSampler, Sampler
+from afedpg.agent.spaces import BoxActions
+from afedpg.config import AgentConfig, Config
+from afedpg.errors import ConfigError
+from afedpg.messages import AgentState, Floats, Report, Stats, Task, Vector
+from afedpg.seeding import stream
+
+
+class EnvironmentWorkload:
+    """Environments and a policy. Built from its arguments alone, so that a spawned worker can build it again.
+
+    config.agent.env_kwargs are gymnasium.make's arguments for every agent; `agents` in it may hold a table per agent
+    that is laid over them: {"frame_skip": 4, "agents": {"0": {"gravity": -9.8}, "1": {"gravity": -3.7}}}. `gravity`,
+    `friction` and `wind` work for every MuJoCo task. `make_env(agent_id)` replaces all of it, `make_policy(observation
+    space, action space)` the MLP policies.
+    """
+
+    def __init__(self, config: Config, make_env: MakeEnv | None = None, make_policy: MakePolicy | None = None) -> None:
+        torch.set_num_threads(1)  # last bits of a product change with the number of threads
+        self._config = config
+        self._agent = config.agent
+        self._a3c = config.method == "a3c"
+        self.environments = Environments(config, make_env)
+        self.policy = make_the_policy(config, self.environments, make_policy)
+        self._baseline = choose_baseline(self._agent, self.environments.observations.size)
+        self._sampler = choose_sampler(config, self.environments, self.policy)
+        _check(config, self.environments, make_policy)
+
+    @property
+    def parameters(self) -> int:
+        return self.policy.layout.size
+
+    @property
+    def cost(self) -> float:
+        return self._agent.segment / self._agent.steps if self._a3c else 1.0
+
+    @property
+    def steps(self) -> int:
+        return self._agent.segment if self._a3c else self._agent.steps
+
+    def initial_theta(self) -> Vector:
+        return self.policy.initial_theta(stream(self._config.seed, "theta"))
+
+    def start(self, agent_id: int) -> AgentState:
+        state = self._sampler.start(self._config.seed, agent_id)
+        if self._uses_baseline:
+            state |= self._baseline.start(stream(self._config.seed, "baseline", agent_id))
+        return state
+
+    def work(self, state: AgentState, task: Task) -> tuple[AgentState, Report]:
+        statistics = task.statistics if self._agent.scale_observations else None
+        changed, rollout, extra = self._sampler.sample(task.agent_id, state, task.theta, statistics)
+        fitted, uphill = self._estimate(state, task.theta, rollout)
+        report = Report(
+            task_id=task.task_id,
+            agent_id=task.agent_id,
+            gradient=uphill,
+            version=task.version,
+            moments=moments_of(rollout.raw) if self._agent.scale_observations else None,
+            stats=Stats(rollout.steps, rollout.returns, rollout.lengths, extra),
+        )
+        return state | changed | fitted, report
+
+    @property
+    def _uses_baseline(self) -> bool:
+        return not self._a3c and self._agent.estimator == "gae"
+
+    def _estimate(self, state: AgentState, theta: Floats, rollout: Rollout) -> tuple[AgentState, Floats]:
+        """The baseline's new arrays, and the gradient."""
+        agent = self._agent
+        if self._a3c:
+            assert isinstance(self.policy, MlpPolicy)
+            uphill = gradient.a3c(
+                self.policy, theta, rollout, agent.gamma, agent.entropy, agent.value_weight, agent.device
+            )
+            return {}, uphill
+        if agent.estimator == "reinforce":
+            return {}, gradient.reinforce(self.policy, theta, rollout, agent.gamma, agent.device)
+        fitted, advantages = self._advantages(state, rollout)
+        if agent.scale_advantages:
+            advantages = standardized(advantages)
+        return fitted, gradient.advantage_gradient(self.policy, theta, rollout, advantages, agent.device)
+
+    def _advantages(self, state: AgentState, rollout: Rollout) -> tuple[AgentState, Row]:
+        """GAE with the values fitted so far; only then is this rollout fitted."""
+        seen = np.concatenate([rollout.observations, rollout.cut_observations])
+        values = self._baseline.values(state, seen)
+        within, beyond = values[: rollout.steps], values[rollout.steps :]
+        advantages = gae(rollout, within, beyond, self._agent.gamma, self._agent.gae_lambda)
+        return self._baseline.fit(state, rollout.observations, advantages + within), advantages
+
+
+def choose_sampler(config: Config, environments: Environments, policy: Policy) -> Sampler:
+    """The one place where rollout code is picked. Both samplers give the same bits; the native one is faster."""
+    a3c, agent = config.method == "a3c", config.agent
+    steps = agent.segment if a3c else agent.steps
+    whole_episodes = not a3c and agent.estimator == "reinforce"
+    if agent.sampler != "gymnasium":
+        native = native_sampler(environments, policy, steps, whole_episodes)
+        if not isinstance(native, str):
+            return native
+        if agent.sampler == "native":
+            raise ConfigError(f"sampler: {config.task} has no native one: {native}; use --sampler auto")
+    return GymnasiumSampler(environments, policy, steps, whole_episodes)
+
+
+def choose_baseline(agent: AgentConfig, observations: int) -> Baseline:
+    if agent.baseline == "linear":
+        return LinearBaseline(observations)
+    if agent.baseline == "mlp":
+        return MlpBaseline(
+            observations, agent.baseline_hidden, agent.baseline_rate, agent.baseline_epochs, agent.device
+        )
+    return NoBaseline()
+
+
+def make_the_policy(config: Config, environments: Environments, make_policy: MakePolicy | None) -> Policy:
+    observations, actions = environments.observations, environments.actions
+    if make_policy is not None:
+        generator = stream(config.seed, "theta")
+        return ModulePolicy.make(make_policy, observations.space, actions.space, generator)
+    return MlpPolicy(
+        observations=observations.size,
+        actions=actions.size,
+        gaussian=isinstance(actions, BoxActions),
+        hidden=config.agent.hidden,
+        log_std=config.agent.log_std,
+        value_hidden=config.agent.hidden if config.method == "a3c" else None,
+    )
+
+
+def _check(config: Config, environments: Environments, make_policy: MakePolicy | None) -> None:
+    if config.agent.device == "cuda" and not torch.cuda.is_available():
+        raise ConfigError("device: this machine or this build of torch has no cuda; use --device cpu")
+    if config.method == "a3c" and make_policy is not None:
+        raise ConfigError("method: a3c shares value parameters, which a policy of your own does not have")
+    if config.method != "a3c" and config.agent.estimator == "reinforce":
+        longest = getattr(environments.of(0).env.spec, "max_episode_steps", None)
+        if longest is not None and longest > config.agent.steps:
+            raise ConfigError(
+                f"steps: {config.agent.steps} is less than one episode of {config.task}, which may take {longest}, and "
+                f"reinforce takes whole episodes; use --steps {longest} or more"
+            )

@@ -1,0 +1,178 @@
+"""How close a rollout comes to the physics it needs, and how far it leaves the usual way behind.
+
+Three things take turns in one process, one thread, round after round:
+
+    physics only         the rollout's actions and resets once more, mj_step in a compiled loop: the limit
+    native sampler       the rollout itself
+    gymnasium + torch    the same network as a torch module, one environment step after the other
+
+Time is the thread's own processor time, so that a neighbour on the machine costs all of them alike.
+"""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+
+from afedpg.agent import closed_loop
+from afedpg.agent.environments import Environments, Episode
+from afedpg.agent.native import NativeSampler, native_sampler
+from afedpg.agent.policy import MlpPolicy
+from afedpg.agent.simulation import Body, body_of
+from afedpg.config import Config, from_settings
+from afedpg.errors import AfedpgError
+from afedpg.messages import AgentState, Floats
+from afedpg.seeding import stream, thaw
+
+# the paper's networks and timesteps per gradient
+PAPER: dict[str, tuple[tuple[int, ...], int]] = {
+    "Swimmer-v4": ((64, 64), 2048),
+    "Hopper-v4": ((256, 256), 1024),
+    "Walker2d-v4": ((512, 512), 1024),
+    "Humanoid-v4": ((512, 512, 512), 512),
+}
+OTHERS = ((256, 256), 1024)  # any other task
+LIMIT, OURS, USUAL = "physics only", "native sampler", "gymnasium + torch"
+
+
+def run(tasks: Sequence[str] = tuple(PAPER), rounds: int = 9) -> list[dict[str, Any]]:
+    """Rows {benchmark, task, subject, reference, ratio, ...}; prints a table on the way."""
+    torch.set_num_threads(1)
+    rows: list[dict[str, Any]] = []
+    print(f"{'steps per second':<16}{LIMIT:>20}{OURS:>20}{USUAL:>20}{'ours/limit':>12}{'ours/usual':>12}")
+    for task in tasks:
+        speeds = measure(task, rounds)
+        mine = [_row(task, speeds, LIMIT), _row(task, speeds, USUAL)]
+        medians = [statistics.median(speeds[name]) for name in (LIMIT, OURS, USUAL)]
+        columns = "".join(f"{speed:>20,.0f}" for speed in medians)
+        print(f"{task:<16}{columns}{mine[0]['ratio']:>12.3f}{mine[1]['ratio']:>12.1f}", flush=True)
+        rows += mine
+    return rows
+
+
+def _row(task: str, speeds: dict[str, list[float]], reference: str) -> dict[str, Any]:
+    """The median of the rounds' own ratios: what slows the machine for a while slows both sides of one."""
+    ratios = [ours / other for ours, other in zip(speeds[OURS], speeds[reference], strict=True)]
+    return {
+        "benchmark": "sampler",
+        "task": task,
+        "subject": OURS,
+        "reference": reference,
+        "ratio": statistics.median(ratios),
+        "lowest": min(ratios),
+        "highest": max(ratios),
+        "subject_per_second": statistics.median(speeds[OURS]),
+        "reference_per_second": statistics.median(speeds[reference]),
+    }
+
+
+def measure(task: str, rounds: int) -> dict[str, list[float]]:
+    """Steps per second of each, one entry per round."""
+    bench = _Bench.make(task)
+    speeds: dict[str, list[float]] = {LIMIT: [], OURS: [], USUAL: []}
+    bench.round()  # caches, branch predictors and allocators warm up
+    for _ in range(rounds):
+        for name, speed in bench.round().items():
+            speeds[name].append(speed)
+    bench.environments.close()
+    return speeds
+
+
+@dataclass
+class _Bench:
+    """Agent 0 rolls out, agent 1's environment does the physics alone."""
+
+    environments: Environments
+    sampler: NativeSampler
+    body: Body
+    theta: Floats
+    state: AgentState
+    usual: Callable[[], int]
+    steps: int
+
+    @staticmethod
+    def make(task: str) -> _Bench:
+        hidden, steps = PAPER.get(task, OTHERS)
+        config = from_settings({"task": task, "agents": 3, "hidden": hidden, "steps": steps})
+        environments = Environments(config)
+        actions = environments.actions.size
+        policy = MlpPolicy(environments.observations.size, actions, gaussian=True, hidden=hidden)
+        theta = policy.initial_theta(stream(config.seed, "theta")).astype(np.float32)
+        sampler = native_sampler(environments, policy, steps, whole_episodes=False)
+        body = body_of(environments.of(1).env)
+        if isinstance(sampler, str) or isinstance(body, str):
+            raise AfedpgError(f"bench: {task} has no native sampler: {sampler}")
+        usual = _usual(config, environments, policy, theta, steps // 8)
+        return _Bench(environments, sampler, body, theta, sampler.start(0, 0), usual, steps)
+
+    def round(self) -> dict[str, float]:
+        before = self.state
+        changed, rollout, _ = self._timed(lambda: self.sampler.sample(0, before, self.theta, None))
+        ours = self.steps / self.seconds
+        self.state = before | changed
+        self._put_body(before)
+        ends = rollout.terminated | rollout.truncated
+        seeds = thaw(before["episode_stream"]).integers(2**31, size=int(ends.sum()) + 1)
+        fresh = before["episode_seed"][0] < 0  # the very first rollout starts with a reset of its own
+        resets = self.body.resets(seeds[1:] if fresh else seeds[:-1])
+        given = self.sampler.given[: self.steps]
+        self._timed(
+            lambda: closed_loop.physics_only(self.body.world, self.body.simulation, resets, given, ends)  # type: ignore[func-returns-value]
+        )
+        limit = self.steps / self.seconds
+        done = self._timed(self.usual)
+        return {LIMIT: limit, OURS: ours, USUAL: done / self.seconds}
+
+    def _put_body(self, state: AgentState) -> None:
+        """To where the rollout started."""
+        seed = int(state["episode_seed"][0])
+        if seed >= 0:
+            self.body.restore(Episode(seed, state["episode_actions"], state["episode_observation"]))
+
+    def _timed(self, work: Callable[[], Any]) -> Any:
+        start = time.thread_time()
+        result = work()
+        self.seconds = time.thread_time() - start
+        return result
+
+
+def _usual(
+    config: Config, environments: Environments, policy: MlpPolicy, theta: Floats, steps: int
+) -> Callable[[], int]:
+    """The loop that everybody writes."""
+    env = environments.make(2)
+    network = _torch_network(policy, theta)
+    deviation = torch.exp(torch.from_numpy(policy.layout.views(theta)["log_std"].copy()))
+    low, high = env.action_space.low, env.action_space.high  # type: ignore[attr-defined]
+    middle, half = (high + low) / 2, (high - low) / 2
+    observation, _ = env.reset(seed=config.seed)
+
+    def loop() -> int:
+        nonlocal observation
+        with torch.no_grad():
+            for _ in range(steps):
+                mean = network(torch.as_tensor(observation, dtype=torch.float32))
+                action = torch.normal(mean, deviation).numpy()
+                observation, _, terminated, truncated, _ = env.step(middle + half * np.clip(action, -1, 1))
+                if terminated or truncated:
+                    observation, _ = env.reset()
+        return steps
+
+    return loop
+
+
+def _torch_network(policy: MlpPolicy, theta: Floats) -> torch.nn.Sequential:
+    tensors = policy.layout.views(theta)
+    layers: list[torch.nn.Module] = []
+    for index in range(policy.layers):
+        weight, bias = (torch.from_numpy(tensors[f"layer{index}.{part}"].copy()) for part in ("weight", "bias"))
+        linear = torch.nn.Linear(*weight.shape)
+        linear.weight.data, linear.bias.data = weight.T.contiguous(), bias
+        layers += [linear, torch.nn.ReLU() if index < policy.layers - 1 else torch.nn.Tanh()]
+    return torch.nn.Sequential(*layers)

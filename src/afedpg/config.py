@@ -1,0 +1,331 @@
+"""Everything a run can be told: frozen, validated once, written to run.toml, and the command line's options.
+
+A field's `help` is what `afedpg train --help` prints. Imports neither numpy nor torch: `--help` answers at once.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import importlib.resources
+import math
+import tomllib
+import types
+import typing
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, fields, replace
+from pathlib import Path
+from typing import Any
+
+from afedpg.errors import ConfigError
+
+SHORT_NAMES = {"swimmer": "Swimmer-v4", "hopper": "Hopper-v4", "walker2d": "Walker2d-v4", "humanoid": "Humanoid-v4"}
+PROBLEMS = ("quadratic", "lq-bandit", "saturating-bandit", "softmax-mdp")
+METHODS = ("afedpg", "afedpg-vanilla", "fedpg", "pg", "pg-plain", "a3c")
+SCHEDULES = ("constant", "linear", "global", "fosp")
+TIMINGS = ("linear", "straggler", "leader", "equal", "list", "lognormal", "pareto", "trace")
+
+
+def option(default: Any, help: str, choices: tuple[str, ...] = ()) -> Any:
+    metadata = {"help": help, "choices": choices}
+    if isinstance(default, dict):
+        return field(default_factory=lambda: dict(default), metadata=metadata)
+    return field(default=default, metadata=metadata)
+
+
+@dataclass(frozen=True)
+class ScheduleConfig:
+    """alpha and eta over the run."""
+
+    schedule: str = option("constant", "how alpha and eta change over the run", SCHEDULES)
+    alpha: float = option(0.1, "weight of the new gradient in the direction, in (0, 1]")
+    eta: float = option(1e-2, "length of a server step; eta0 of the global and fosp schedules")
+    eta_floor: float = option(0.0, "where the linear schedule's eta stops falling")
+    literal: bool = option(False, "index the decaying schedules as printed, without the clamp max(v, (k+1)//2)")
+    literal_constants: bool = option(False, "fedpg keeps alpha and eta as given, instead of N times both")
+
+
+@dataclass(frozen=True)
+class TimingConfig:
+    """How many virtual seconds each agent takes for a gradient."""
+
+    timing: str = option("linear", "how speeds differ between agents", TIMINGS)
+    fastest: float = option(1.0, "seconds per gradient of the fastest agent (the median for lognormal)")
+    spread: float = option(4.0, "t_max / t_min of linear, straggler and leader")
+    speeds: tuple[float, ...] = option((), "seconds per gradient of every agent, with --timing list")
+    sigma: float = option(0.5, "lognormal: deviation of log seconds between agents")
+    shape: float = option(2.0, "pareto: tail index of every single gradient's seconds; above 1")
+    trace: str = option("", "trace: a CSV of agent,seconds rows, as recorded by a real run")
+    silent: tuple[int, ...] = option((), "agents that never answer")
+    late: dict[str, float] = option({}, "agents that join later, as AGENT=SECONDS")
+    drop: dict[str, float] = option({}, "agents that leave, as AGENT=SECONDS")
+
+
+@dataclass(frozen=True)
+class AgentConfig:
+    """How an agent turns theta~ into a gradient, on a Gymnasium task."""
+
+    hidden: tuple[int, ...] = option((64, 64), "widths of the policy's hidden layers")
+    log_std: float = option(0.0, "the Gaussian policy's log standard deviation at the start")
+    steps: int = option(1024, "T, environment steps per gradient")
+    estimator: str = option("gae", "gradient estimator", ("gae", "reinforce"))
+    gamma: float = option(0.99, "discount, in (0, 1]")
+    gae_lambda: float = option(0.95, "GAE's lambda, in [0, 1]")
+    baseline: str = option("linear", "local value estimate, never sent", ("linear", "mlp", "none"))
+    baseline_hidden: tuple[int, ...] = option((64, 64), "widths of the mlp baseline")
+    baseline_rate: float = option(1e-3, "Adam's rate for the mlp baseline")
+    baseline_epochs: int = option(2, "passes over a rollout per fit of the mlp baseline")
+    scale_advantages: bool = option(True, "advantages to zero mean, unit deviation within a report")
+    scale_observations: bool = option(True, "scale observations with statistics shared by the federation")
+    sampler: str = option("auto", "rollout code", ("auto", "native", "gymnasium"))
+    device: str = option("cpu", "where gradient and critic are computed", ("cpu", "cuda"))
+    segment: int = option(32, "a3c: environment steps per report")
+    entropy: float = option(0.01, "a3c: weight of the entropy bonus")
+    value_weight: float = option(0.5, "a3c: weight of the value loss")
+    env_kwargs: dict[str, Any] = option(
+        {}, "keyword arguments of gymnasium.make, or a TOML file with a table per agent"
+    )
+
+
+@dataclass(frozen=True)
+class RecordConfig:
+    """What is kept of a run, and how often."""
+
+    checkpoint_seconds: float = option(30.0, "real seconds between checkpoints")
+    keep_checkpoints: int = option(2, "how many checkpoints stay")
+    journal_mib: float = option(256.0, "MiB of journal after which a checkpoint is written early")
+    keep_reports: bool = option(False, "keep every report of the run in the journal")
+    evaluate_every: int = option(0, "evaluate theta every so many iterations per agent; 0 only at the end")
+    evaluate_episodes: int = option(10, "episodes per evaluation")
+
+
+@dataclass(frozen=True)
+class Config:
+    task: str = option("", "a short name (swimmer, hopper, walker2d, humanoid), a Gymnasium id or a synthetic problem")
+    method: str = option("afedpg", "the algorithm", METHODS)
+    agents: int = option(8, "N, number of agents")
+    iterations: int = option(100, "K, gradients per agent on average: the run ends after K x N")
+    seed: int = option(0, "seeds everything that is random")
+    engine: str = option("virtual", "what decides when agents and server meet", ("virtual",))
+    dimension: int = option(10, "quadratic: number of parameters")
+    noise: float = option(1.0, "quadratic: deviation of the gradient's noise")
+    from_run: str = option("", "start from the theta and the statistics of this run")
+    stop_at_return: float | None = option(None, "end early once training's mean return stays at this")
+    own: tuple[str, ...] = option((), "parts of the run that were given as Python functions; set by the Python API")
+    schedule: ScheduleConfig = ScheduleConfig()
+    timing: TimingConfig = TimingConfig()
+    agent: AgentConfig = AgentConfig()
+    record: RecordConfig = RecordConfig()
+
+    @property
+    def environment(self) -> str:
+        """The Gymnasium id behind a short name."""
+        return SHORT_NAMES.get(self.task, self.task)
+
+    @property
+    def synthetic(self) -> bool:
+        return self.task in PROBLEMS
+
+    @property
+    def reports(self) -> int:
+        """Reports that make up T steps: 1, except for a3c's short segments."""
+        return max(1, self.agent.steps // self.agent.segment) if self.method == "a3c" and not self.synthetic else 1
+
+    @property
+    def gradients(self) -> int:
+        """Where the run ends."""
+        return self.iterations * self.agents * self.reports
+
+    def to_dict(self) -> dict[str, Any]:
+        """Without the settings that are None: TOML has no word for it."""
+        return {name: value for name, value in dataclasses.asdict(self).items() if value is not None}
+
+
+SECTIONS = {"schedule": ScheduleConfig, "timing": TimingConfig, "agent": AgentConfig, "record": RecordConfig}
+
+
+def options() -> Iterator[tuple[str | None, dataclasses.Field[Any]]]:
+    """Every setting as (section, field); names are unique across sections, so the command line needs no prefixes."""
+    for entry in fields(Config):
+        if entry.name not in SECTIONS:
+            yield None, entry
+    for section, kind in SECTIONS.items():
+        for entry in fields(kind):
+            yield section, entry
+
+
+def hint_of(section: str | None, name: str) -> Any:
+    return typing.get_type_hints(SECTIONS[section] if section else Config)[name]
+
+
+def default_of(entry: dataclasses.Field[Any]) -> Any:
+    return entry.default_factory() if entry.default_factory is not dataclasses.MISSING else entry.default
+
+
+def from_settings(settings: Mapping[str, Any], base: Config = Config()) -> Config:
+    """`base` with flat settings laid over it: {"agents": 4, "alpha": 0.1}."""
+    homes = {entry.name: section for section, entry in options()}
+    for name in settings:
+        if name not in homes:
+            raise ConfigError(f"{name}: no such setting; `afedpg train --help` lists them")
+    config = base
+    for section in (None, *SECTIONS):
+        mine = {name: value for name, value in settings.items() if homes[name] == section}
+        if section is None:
+            config = replace(config, **_coerce(Config, mine))
+        else:
+            part = getattr(config, section)
+            config = replace(config, **{section: replace(part, **_coerce(type(part), mine))})
+    return config
+
+
+def from_dict(document: Mapping[str, Any]) -> Config:
+    """The inverse of `Config.to_dict`, as read from run.toml or a preset."""
+    flat: dict[str, Any] = {}
+    for name, value in document.items():
+        flat |= value if name in SECTIONS and isinstance(value, Mapping) else {name: value}
+    return from_settings(flat)
+
+
+def _coerce(kind: type, values: Mapping[str, Any]) -> dict[str, Any]:
+    """TOML's lists become tuples, whole numbers become floats where a float is meant; anything else must fit."""
+    hints = typing.get_type_hints(kind)
+    return {name: _fit(name, value, hints[name]) for name, value in values.items()}
+
+
+def _fit(name: str, value: Any, hint: Any) -> Any:
+    origin = typing.get_origin(hint)
+    if origin is types.UnionType:  # a setting that may be left open
+        return None if value is None else _fit(name, value, typing.get_args(hint)[0])
+    if origin is tuple:
+        inner = typing.get_args(hint)[0]
+        if isinstance(value, (list, tuple)):
+            return tuple(_fit(name, entry, inner) for entry in value)
+    elif origin is dict:
+        inner = typing.get_args(hint)[1]
+        if isinstance(value, Mapping):
+            return {str(key): entry if inner is Any else _fit(name, entry, inner) for key, entry in value.items()}
+    elif hint is float and isinstance(value, (int, float)) and not isinstance(value, bool):
+        return float(value)
+    elif isinstance(hint, type) and isinstance(value, hint) and not (hint is int and isinstance(value, bool)):
+        return value
+    wanted = hint.__name__ if isinstance(hint, type) and not isinstance(hint, types.GenericAlias) else hint
+    raise ConfigError(f"{name}: {value!r} is not of type {wanted}")
+
+
+def presets() -> list[str]:
+    """The presets that come with the package, as 'swimmer.paper'."""
+    folder = importlib.resources.files("afedpg") / "presets"
+    return sorted(entry.name.removesuffix(".toml") for entry in folder.iterdir() if entry.name.endswith(".toml"))
+
+
+def load_preset(task: str, preset: str) -> dict[str, Any]:
+    """The flat settings of a preset of that task, or of a user's own TOML file."""
+    if preset.endswith(".toml"):
+        path = Path(preset)
+        if not path.is_file():
+            raise ConfigError(f"preset: there is no file {preset}")
+        text = path.read_text()
+    else:
+        name = f"{task}.{preset}"
+        if name not in presets():
+            known = ", ".join(presets()) or "none"
+            raise ConfigError(f"preset: there is no '{preset}' for {task}; known: {known}, or the path of a .toml file")
+        text = (importlib.resources.files("afedpg") / "presets" / f"{name}.toml").read_text()
+    try:
+        return tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        raise ConfigError(f"preset: {preset} is not TOML: {error}") from error
+
+
+def validate(config: Config) -> Config:
+    """The config itself if every setting makes sense; a ConfigError that names the field if not."""
+    for section, entry in options():
+        part = config if section is None else getattr(config, section)
+        _check_entry(entry, getattr(part, entry.name))
+    _check_run(config)
+    _check_timing(config)
+    _check_agent(config.agent)
+    return config
+
+
+def _require(holds: bool, message: str) -> None:
+    if not holds:
+        raise ConfigError(message)
+
+
+def _check_entry(entry: dataclasses.Field[Any], value: Any) -> None:
+    choices = entry.metadata["choices"]
+    _require(not choices or value in choices, f"{entry.name}: unknown '{value}'; choose from {', '.join(choices)}")
+    numbers = value if isinstance(value, tuple) else (value,)
+    for number in numbers:
+        finite = not isinstance(number, float) or math.isfinite(number)
+        _require(finite, f"{entry.name}: {number} is not a finite number")
+
+
+def _check_run(config: Config) -> None:
+    schedule = config.schedule
+    _require(bool(config.task), "task: name one, for example swimmer, CartPole-v1 or quadratic")
+    _require(config.agents >= 1, f"agents: {config.agents}; at least 1 is needed")
+    _require(config.iterations >= 1, f"iterations: {config.iterations}; at least 1 is needed")
+    if config.method == "a3c" and not config.synthetic:
+        segment, steps = config.agent.segment, config.agent.steps
+        _require(steps % segment == 0, f"segment: T = {steps} steps are not a whole number of segments of {segment}")
+    _require(config.seed >= 0, f"seed: {config.seed} is negative")
+    _require(0 < schedule.alpha <= 1, f"alpha: {schedule.alpha} is outside (0, 1]")
+    _require(schedule.eta > 0, f"eta: {schedule.eta} must be above 0")
+    floor = schedule.eta_floor
+    _require(0 <= floor <= schedule.eta, f"eta_floor: {floor} is outside [0, eta = {schedule.eta}]")
+    single = config.method in ("pg", "pg-plain") and config.agents > 1
+    _require(not single, f"agents: {config.method} is the single-agent baseline; use --agents 1")
+    _require(config.dimension >= 1, f"dimension: {config.dimension}; at least 1 is needed")
+    _require(config.noise >= 0, f"noise: {config.noise} is negative")
+    record = config.record
+    _require(record.checkpoint_seconds > 0, f"checkpoint_seconds: {record.checkpoint_seconds} must be above 0")
+    _require(record.keep_checkpoints >= 1, f"keep_checkpoints: {record.keep_checkpoints}; at least 1 is needed")
+    _require(record.journal_mib > 0, f"journal_mib: {record.journal_mib} must be above 0")
+    _require(record.evaluate_every >= 0, f"evaluate_every: {record.evaluate_every} is negative")
+    _require(record.evaluate_episodes >= 1, f"evaluate_episodes: {record.evaluate_episodes}; at least 1 is needed")
+
+
+def _check_timing(config: Config) -> None:
+    timing = config.timing
+    _require(timing.fastest > 0, f"fastest: {timing.fastest} must be above 0")
+    _require(timing.spread >= 1, f"spread: {timing.spread} must be at least 1")
+    _require(timing.sigma >= 0, f"sigma: {timing.sigma} is negative")
+    _require(timing.shape > 1, f"shape: {timing.shape} must be above 1, or the mean time is infinite")
+    if timing.timing == "list" or timing.speeds:
+        _require(timing.timing == "list", "speeds: only used with --timing list")
+        fits = len(timing.speeds) == config.agents
+        _require(fits, f"speeds: {len(timing.speeds)} given for {config.agents} agents; give one per agent")
+        _require(all(speed > 0 for speed in timing.speeds), "speeds: every one must be above 0")
+    _require(timing.timing != "trace" or bool(timing.trace), "trace: name the CSV file to play back")
+    named = {
+        "silent": {str(agent): 0.0 for agent in timing.silent},
+        "late": timing.late,
+        "drop": timing.drop,
+    }
+    for name, agents in named.items():
+        for agent, seconds in agents.items():
+            known = agent.isdigit() and int(agent) < config.agents
+            _require(known, f"{name}: there is no agent {agent}; agents are 0 to {config.agents - 1}")
+            _require(seconds >= 0, f"{name}: {seconds} seconds; must not be negative")
+    for agent, seconds in timing.drop.items():
+        _require(seconds > timing.late.get(agent, 0.0), f"drop: agent {agent} would leave before it has joined")
+    working = set(range(config.agents)) - set(timing.silent) - {int(agent) for agent in timing.drop}
+    _require(len(set(timing.silent)) < config.agents, "silent: every agent is silent; nothing would ever arrive")
+    _require(bool(working), "drop: every agent that answers leaves; the run could not end")
+    stuck = config.method == "fedpg" and bool(timing.silent)
+    _require(not stuck, "silent: fedpg waits for every agent and would wait for ever; use afedpg, or no silent agents")
+
+
+def _check_agent(agent: AgentConfig) -> None:
+    _require(agent.steps >= 1, f"steps: {agent.steps}; at least 1 is needed")
+    _require(0 < agent.gamma <= 1, f"gamma: {agent.gamma} is outside (0, 1]")
+    _require(0 <= agent.gae_lambda <= 1, f"gae_lambda: {agent.gae_lambda} is outside [0, 1]")
+    _require(all(width >= 1 for width in agent.hidden), f"hidden: {agent.hidden}; widths are at least 1")
+    _require(all(width >= 1 for width in agent.baseline_hidden), f"baseline_hidden: {agent.baseline_hidden}")
+    _require(agent.baseline_rate > 0, f"baseline_rate: {agent.baseline_rate} must be above 0")
+    _require(agent.baseline_epochs >= 1, f"baseline_epochs: {agent.baseline_epochs}; at least 1 is needed")
+    _require(agent.segment >= 1, f"segment: {agent.segment}; at least 1 is needed")
+    _require(agent.entropy >= 0, f"entropy: {agent.entropy} is negative")
+    _require(agent.value_weight >= 0, f"value_weight: {agent.value_weight} is negative")

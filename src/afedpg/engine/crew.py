@@ -1,0 +1,201 @@
+"""Who computes the agents' work: this process, or worker processes that compute ahead.
+
+An agent's work depends only on its state and its Task, so it does not matter who computes it, when, or how often: a
+worker that dies is replaced and its job done again, with the same bits.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import multiprocessing
+import signal
+import traceback
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from multiprocessing.connection import Connection, wait
+from typing import Any, NamedTuple, Protocol
+
+from afedpg.engine.process import die_with_parent, one_thread
+from afedpg.errors import AfedpgError
+from afedpg.messages import AgentState, Report, Task, TaskId, Workload
+
+MOST_DEATHS = 3  # of workers on one and the same job, before the job is to blame
+POLL_SECONDS = 0.2  # how long Ctrl-C may go unnoticed
+
+
+class Job(NamedTuple):
+    state: AgentState
+    task: Task
+
+
+Result = tuple[AgentState, Report]
+Build = Callable[[], Workload]  # picklable: every worker builds its own
+
+
+class Crew(Protocol):
+    @property
+    def ahead(self) -> int:
+        """How many jobs it is worth to name in advance."""
+
+    def prefetch(self, jobs: Sequence[Job]) -> None:
+        """Jobs that will be collected soon, the most urgent first."""
+
+    def collect(self, job: Job) -> Result: ...
+
+    def close(self) -> None: ...
+
+
+@dataclass
+class Alone:
+    """Everything in this process, when it is asked for."""
+
+    workload: Workload
+    ahead: int = 0
+
+    def prefetch(self, jobs: Sequence[Job]) -> None:
+        pass
+
+    def collect(self, job: Job) -> Result:
+        return self.workload.work(job.state, job.task)
+
+    def close(self) -> None:
+        pass
+
+
+@dataclass
+class _Worker:
+    process: Any
+    connection: Connection
+    job: Job | None = None
+
+
+@dataclass
+class Pool:
+    """Spawned processes with a pipe each; they end when this process does, however it ends."""
+
+    build: Build
+    workers: int
+    check: Callable[[], None] = lambda: None  # called while waiting; may raise to stop
+    _crew: list[_Worker] = field(default_factory=list)
+    _done: dict[TaskId, Result | _Failure] = field(default_factory=dict)
+    _homes: dict[int, int] = field(default_factory=dict)  # agent -> the worker that has its environment at hand
+    _deaths: dict[TaskId, int] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self._crew = [self._hire() for _ in range(self.workers)]
+
+    @property
+    def ahead(self) -> int:
+        return 3 * self.workers
+
+    def prefetch(self, jobs: Sequence[Job]) -> None:
+        open_jobs = [job for job in jobs if not self._known(job.task.task_id)]
+        for index, worker in enumerate(self._crew):
+            if worker.job is None and open_jobs:
+                # An agent's own worker has its environment in mid-episode; elsewhere the episode is replayed first.
+                job = next(
+                    (job for job in open_jobs if self._homes.get(job.task.agent_id, index) == index), open_jobs[0]
+                )
+                open_jobs.remove(job)
+                self._assign(index, job)
+
+    def collect(self, job: Job) -> Result:
+        while job.task.task_id not in self._done:
+            self.prefetch([job])
+            self._receive()
+        result = self._done.pop(job.task.task_id)
+        if isinstance(result, _Failure):
+            raise result.exception()
+        return result
+
+    def close(self) -> None:
+        for worker in self._crew:
+            worker.connection.close()  # an idle worker ends by itself
+        for worker in self._crew:
+            worker.process.join(timeout=1.0)
+            if worker.process.is_alive():
+                worker.process.kill()
+                worker.process.join()
+
+    def _known(self, task_id: TaskId) -> bool:
+        busy = any(worker.job is not None and worker.job.task.task_id == task_id for worker in self._crew)
+        return busy or task_id in self._done
+
+    def _hire(self) -> _Worker:
+        context = multiprocessing.get_context("spawn")
+        mine, theirs = context.Pipe()
+        process = context.Process(target=_serve, args=(theirs, self.build), daemon=True)
+        process.start()
+        theirs.close()
+        return _Worker(process, mine)
+
+    def _assign(self, index: int, job: Job) -> None:
+        worker = self._crew[index]
+        worker.job = job
+        self._homes[job.task.agent_id] = index
+        with contextlib.suppress(BrokenPipeError, ConnectionResetError):  # dead: `_receive` finds out and starts over
+            worker.connection.send(job)
+
+    def _receive(self) -> None:
+        """Takes in at least one result, or replaces a worker that died, or lets `check` stop the wait."""
+        by_connection = {worker.connection: worker for worker in self._crew}
+        for connection in wait(list(by_connection), POLL_SECONDS):
+            worker = by_connection[connection]  # type: ignore[index]
+            try:
+                result = worker.connection.recv()
+            except (EOFError, OSError):
+                self._replace(worker)
+                continue
+            if worker.job is not None:
+                self._done[worker.job.task.task_id] = result
+                self._deaths.pop(worker.job.task.task_id, None)
+            worker.job = None
+        self.check()
+
+    def _replace(self, worker: _Worker) -> None:
+        worker.process.join()
+        index, job, code = self._crew.index(worker), worker.job, worker.process.exitcode
+        worker.connection.close()
+        if job is not None:
+            task_id, agent_id = job.task.task_id, job.task.agent_id
+            self._deaths[task_id] = self._deaths.get(task_id, 0) + 1
+            if self._deaths[task_id] >= MOST_DEATHS:
+                raise AfedpgError(
+                    f"agent {agent_id}: {MOST_DEATHS} worker processes died at its work (exit code {code}); "
+                    "is there enough memory? try fewer --workers"
+                )
+        self._crew[index] = self._hire()
+        if job is not None:
+            self._assign(index, job)
+
+
+@dataclass(frozen=True)
+class _Failure:
+    """An exception on its way from a worker: the text, for what was raised may not travel."""
+
+    message: str
+    expected: bool  # an AfedpgError, which says all there is to say
+
+    def exception(self) -> Exception:
+        return AfedpgError(self.message) if self.expected else RuntimeError(f"in a worker process:\n{self.message}")
+
+
+def _serve(connection: Connection, build: Build) -> None:
+    """A worker's life: build the workload, then a job at a time until the pipe closes."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the whole group; the parent decides
+    die_with_parent()
+    one_thread()
+    workload = build()
+    with contextlib.suppress(EOFError, BrokenPipeError, ConnectionResetError, KeyboardInterrupt):
+        while True:
+            job: Job = connection.recv()
+            connection.send(_attempt(workload, job))
+
+
+def _attempt(workload: Workload, job: Job) -> Result | _Failure:
+    try:
+        return workload.work(job.state, job.task)
+    except AfedpgError as error:
+        return _Failure(str(error), expected=True)
+    except Exception:
+        return _Failure(traceback.format_exc(), expected=False)

@@ -1,0 +1,67 @@
+"""What every process of a run needs: one thread, an end when its parent ends, and an orderly answer to Ctrl-C."""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import os
+import signal
+import sys
+from collections.abc import Iterator
+from types import FrameType
+
+import threadpoolctl
+
+from afedpg.errors import AfedpgError
+
+_THREAD_VARIABLES = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
+_PR_SET_PDEATHSIG = 1
+
+
+class Interrupted(AfedpgError):
+    """Ctrl-C or SIGTERM: the run is stored and can go on."""
+
+    exit_code = 130
+
+
+def one_thread() -> None:
+    """The last bits of a BLAS product change with the number of threads, and workers must not fight over cores."""
+    for variable in _THREAD_VARIABLES:
+        os.environ[variable] = "1"  # for processes started from here
+    threadpoolctl.threadpool_limits(1)
+
+
+def die_with_parent() -> None:
+    """Linux ends this process with its parent, even in the middle of a rollout; elsewhere the closed pipe ends it."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+        if os.getppid() == 1:  # the parent was gone before the request
+            os._exit(1)
+
+
+class Interruption:
+    """Turns the first Ctrl-C or SIGTERM into a flag that is looked at between events; the second ends at once."""
+
+    def __init__(self) -> None:
+        self.requested = False
+
+    @contextlib.contextmanager
+    def watched(self) -> Iterator[Interruption]:
+        def note(number: int, frame: FrameType | None) -> None:
+            if self.requested:
+                raise KeyboardInterrupt
+            self.requested = True
+
+        try:
+            before = {number: signal.signal(number, note) for number in (signal.SIGINT, signal.SIGTERM)}
+        except ValueError:  # not the main thread: signals are somebody else's
+            before = {}
+        try:
+            yield self
+        finally:
+            for number, handler in before.items():
+                signal.signal(number, handler)
+
+    def check(self) -> None:
+        if self.requested:
+            raise Interrupted("interrupted")

@@ -1,0 +1,74 @@
+"""Is theta really what the events make of it? Folds the journal again, or recomputes the run in virtual time."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from afedpg.engine.training import Own, run, start_of
+from afedpg.errors import AfedpgError, ConfigError
+from afedpg.record import checkpoint
+from afedpg.record import folder as folders
+from afedpg.record.journal import read
+from afedpg.server.fold import step
+from afedpg.server.state import from_tree
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """Two thetas that must be one."""
+
+    events: int  # folded again; 0 where the run was recomputed
+    gradients: int
+    recorded: str  # SHA-256 of theta in the newest checkpoint
+    replayed: str
+
+    @property
+    def agrees(self) -> bool:
+        return self.recorded == self.replayed
+
+
+def replay(path: str | Path, own: Own = Own()) -> Comparison:
+    """Folds the journal from its beginning, or from the oldest checkpoint where that is gone, to the newest one."""
+    folder = folders.open_run(Path(path))
+    newest, tree = checkpoint.load_latest(folder.checkpoints)
+    recorded = from_tree(tree["server"])
+    rule, server = start_of(folder.config(), own)
+    oldest = 0
+    if not _begins_at_zero(folder):
+        oldest = checkpoint.names(folder.checkpoints)[0]
+        server = from_tree(checkpoint.load(folder.checkpoints, oldest)["server"])
+    events = 0
+    for sequence, _, event in read(folder.journal, oldest):
+        if sequence == newest:
+            break
+        server, _ = step(rule, server, event)
+        events += 1
+    if events < newest - oldest:
+        raise AfedpgError(f"{folder.journal} ends after event {oldest + events - 1}, the checkpoint stands at {newest}")
+    return Comparison(events, server.gradients, _sha(recorded.theta), _sha(server.theta))
+
+
+def recompute(path: str | Path, own: Own = Own(), workers: int = 1) -> Comparison:
+    """Runs the whole run again up to the newest checkpoint, every agent included."""
+    folder = folders.open_run(Path(path))
+    config = folder.config()
+    if config.engine != "virtual":
+        raise ConfigError(
+            f"engine: a run of the {config.engine} engine cannot be recomputed; replay without --recompute"
+        )
+    _, tree = checkpoint.load_latest(folder.checkpoints)
+    recorded = from_tree(tree["server"])
+    result = run(config, own, None, workers, until=recorded.gradients)
+    return Comparison(0, result.gradients, _sha(recorded.theta), result.sha256)
+
+
+_sha = checkpoint.theta_sha256
+
+
+def _begins_at_zero(folder: folders.RunFolder) -> bool:
+    try:
+        next(read(folder.journal, 0), None)
+    except AfedpgError:
+        return False
+    return True

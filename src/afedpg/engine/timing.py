@@ -1,0 +1,141 @@
+"""How many seconds an agent takes for a gradient, and when it is there at all.
+
+A timing model is a function of (agent, n): the seconds of that agent's n-th gradient, counted from 0. It knows nothing
+else, so the order of events never depends on the host; randomness comes from a stream per (agent, n). An agent that
+never answers takes for ever. A user's own model is any such function.
+"""
+
+from __future__ import annotations
+
+import csv
+import math
+from collections import defaultdict
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+
+from afedpg.config import Config, TimingConfig
+from afedpg.errors import ConfigError
+from afedpg.seeding import stream
+
+Seconds = Callable[[int, int], float]
+
+
+@dataclass(frozen=True)
+class Timing:
+    seconds: Seconds
+    joins: dict[int, float] = field(default_factory=dict)  # agents that come later
+    leaves: dict[int, float] = field(default_factory=dict)  # agents that drop out
+
+
+@dataclass(frozen=True)
+class Fixed:
+    """t_i, the same for each of agent i's gradients."""
+
+    compute_seconds: tuple[float, ...]
+
+    def __call__(self, agent_id: int, n: int) -> float:
+        return self.compute_seconds[agent_id]
+
+
+@dataclass(frozen=True)
+class Pareto:
+    """Every single gradient's seconds have a heavy tail: fastest * U^(-1/shape)."""
+
+    seed: int
+    fastest: float
+    shape: float
+
+    def __call__(self, agent_id: int, n: int) -> float:
+        draw = 1 - stream(self.seed, "timing", agent_id, n).random()  # in (0, 1]
+        return self.fastest * math.pow(draw, -1 / self.shape)
+
+
+@dataclass(frozen=True)
+class Trace:
+    """Recorded seconds, played back in a circle."""
+
+    rows: dict[int, tuple[float, ...]]
+
+    def __call__(self, agent_id: int, n: int) -> float:
+        mine = self.rows[agent_id]
+        return mine[n % len(mine)]
+
+
+@dataclass(frozen=True)
+class Silent:
+    """Some agents never answer."""
+
+    others: Seconds
+    silent: frozenset[int]
+
+    def __call__(self, agent_id: int, n: int) -> float:
+        return math.inf if agent_id in self.silent else self.others(agent_id, n)
+
+
+def linear(agents: int, fastest: float, spread: float) -> Fixed:
+    """From t_min to t_max = spread * t_min in equal steps."""
+    return Fixed(tuple(float(t) for t in np.linspace(fastest, fastest * spread, agents)) if agents > 1 else (fastest,))
+
+
+def straggler(agents: int, fastest: float, spread: float) -> Fixed:
+    """One slow agent, the last; the rest fast."""
+    return Fixed((fastest,) * (agents - 1) + (fastest * spread,))
+
+
+def leader(agents: int, fastest: float, spread: float) -> Fixed:
+    """One fast agent, the first; the rest slow."""
+    return Fixed((fastest,) + (fastest * spread,) * (agents - 1))
+
+
+def lognormal(agents: int, median: float, sigma: float, seed: int) -> Fixed:
+    draws = stream(seed, "timing").standard_normal(agents)
+    return Fixed(tuple(float(t) for t in median * np.exp(sigma * draws)))
+
+
+def read_trace(path: Path, agents: int) -> Trace:
+    """A CSV of agent,seconds rows in the order they happened."""
+    rows: defaultdict[int, list[float]] = defaultdict(list)
+    try:
+        with path.open(newline="") as file:
+            for line, row in enumerate(csv.DictReader(file), start=2):
+                try:
+                    agent_id, seconds = int(row["agent"]), float(row["seconds"])
+                except (KeyError, TypeError, ValueError) as error:
+                    raise ConfigError(f"trace: {path}, line {line}: expected columns agent,seconds") from error
+                if not (seconds > 0 and math.isfinite(seconds)):
+                    raise ConfigError(f"trace: {path}, line {line}: {seconds} seconds; must be above 0")
+                rows[agent_id].append(seconds)
+    except OSError as error:
+        raise ConfigError(f"trace: cannot read {path}: {error.strerror}") from error
+    missing = [agent_id for agent_id in range(agents) if agent_id not in rows]
+    if missing:
+        raise ConfigError(f"trace: {path} has no rows of agent {missing[0]}; the run has {agents} agents")
+    return Trace({agent_id: tuple(seconds) for agent_id, seconds in rows.items()})
+
+
+def make_timing(config: Config) -> Timing:
+    chosen = config.timing
+    seconds = _model(config, chosen)
+    if chosen.silent:
+        seconds = Silent(seconds, frozenset(chosen.silent))
+    joins = {int(agent): at for agent, at in chosen.late.items()}
+    leaves = {int(agent): at for agent, at in chosen.drop.items()}
+    return Timing(seconds, joins, leaves)
+
+
+def _model(config: Config, chosen: TimingConfig) -> Seconds:
+    agents, fastest, spread = config.agents, chosen.fastest, chosen.spread
+    models: dict[str, Callable[[], Seconds]] = {
+        "linear": lambda: linear(agents, fastest, spread),
+        "straggler": lambda: straggler(agents, fastest, spread),
+        "leader": lambda: leader(agents, fastest, spread),
+        "equal": lambda: linear(agents, fastest, 1.0),
+        "list": lambda: Fixed(chosen.speeds),
+        "lognormal": lambda: lognormal(agents, fastest, chosen.sigma, config.seed),
+        "pareto": lambda: Pareto(config.seed, fastest, chosen.shape),
+        "trace": lambda: read_trace(Path(chosen.trace), agents),
+    }
+    return models[chosen.timing]()

@@ -1,0 +1,13 @@
+"""Every failure a user can meet is one of these two; the command line turns them into one line and an exit code."""
+
+
+class AfedpgError(Exception):
+    """Something outside the program is wrong: one line that says what, where and what to do."""
+
+    exit_code = 1
+
+
+class ConfigError(AfedpgError):
+    """Bad usage or a bad setting; the message starts with the field's name."""
+
+    exit_code = 2

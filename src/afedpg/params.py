@@ -1,0 +1,39 @@
+"""A flat vector and the named tensors in it. The server sees the vector, policies and critics the tensors."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+
+@dataclass(frozen=True)
+class Layout:
+    """Names and shapes in the order they lie in the vector."""
+
+    shapes: tuple[tuple[str, tuple[int, ...]], ...]
+
+    @property
+    def size(self) -> int:
+        return sum(math.prod(shape) for _, shape in self.shapes)
+
+    def views(self, flat: NDArray[Any]) -> dict[str, NDArray[Any]]:
+        """The tensors as views into `flat`: writing to one writes to the vector."""
+        tensors, start = {}, 0
+        for name, shape in self.shapes:
+            stop = start + math.prod(shape)
+            tensors[name] = flat[start:stop].reshape(shape)
+            start = stop
+        if start != flat.size:
+            raise ValueError(f"a vector of {flat.size} numbers does not hold the {start} of this layout")
+        return tensors
+
+    def flatten(self, tensors: Mapping[str, NDArray[Any]], dtype: Any = np.float32) -> NDArray[Any]:
+        flat = np.empty(self.size, dtype)
+        for name, view in self.views(flat).items():
+            view[...] = tensors[name]
+        return flat

@@ -1,0 +1,84 @@
+"""What a synthetic problem is: an objective with a known optimum, and samples of its gradient.
+
+`ProblemWorkload` makes agents of it with the same `work` as real ones, so that every law of the algorithm, of time and
+of failure can be tested in seconds against exact answers.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from afedpg.messages import AgentState, Evaluation, Floats, Moments, Report, Stats, Task, Vector
+from afedpg.seeding import freeze, stream, thaw
+
+BLOCK = 4096  # random numbers an agent draws at once: waking a generator for every sample costs more than the sample
+
+
+class Problem(Protocol):
+    @property
+    def parameters(self) -> int: ...
+
+    @property
+    def optimum(self) -> float:
+        """J*, the supremum of J."""
+
+    @property
+    def width(self) -> int:
+        """Random numbers one sample needs."""
+
+    def initial_theta(self) -> Vector: ...
+
+    def value(self, theta: Vector) -> float:
+        """J(theta), exact."""
+
+    def gradient(self, theta: Vector) -> Vector:
+        """grad J(theta), exact."""
+
+    def draw(self, generator: np.random.Generator, samples: int) -> Vector:
+        """The randomness of that many samples, [samples, width]."""
+
+    def sample(self, theta: Floats, draw: Vector) -> tuple[Floats, float]:
+        """An unbiased estimate of grad J and the reward behind it."""
+
+
+@dataclass(frozen=True)
+class ProblemWorkload:
+    """Agents of a synthetic problem. State: the stream, a block of draws, and how many of them are used."""
+
+    problem: Problem
+    seed: int
+    cost: float = 1.0
+    steps: int = 1
+
+    @property
+    def parameters(self) -> int:
+        return self.problem.parameters
+
+    def initial_theta(self) -> Vector:
+        return self.problem.initial_theta()
+
+    def start(self, agent_id: int) -> AgentState:
+        return self._refill(stream(self.seed, "agent", agent_id))
+
+    def _refill(self, generator: np.random.Generator) -> AgentState:
+        draws = self.problem.draw(generator, max(1, BLOCK // self.problem.width))
+        return {"stream": freeze(generator), "draws": draws, "used": np.zeros(1, np.int64)}
+
+    def work(self, state: AgentState, task: Task) -> tuple[AgentState, Report]:
+        used = int(state["used"][0])
+        if used == len(state["draws"]):
+            state, used = self._refill(thaw(state["stream"])), 0
+        gradient, reward = self.problem.sample(task.theta, state["draws"][used])
+        state = {**state, "used": np.array([used + 1])}
+        return state, Report(task.task_id, task.agent_id, gradient, task.version, None, Stats(1, (reward,), (1,)))
+
+    def evaluate(self, theta: Floats, statistics: Moments | None, iteration: int) -> list[Evaluation]:
+        value = self.problem.value(theta.astype(np.float64))
+        return [Evaluation("exact", value, low=value, high=value)]
+
+    def export(self, theta: Floats, statistics: Moments | None) -> tuple[dict[str, NDArray[Any]], dict[str, str]]:
+        return {"theta": theta}, {"problem": type(self.problem).__name__}

@@ -1,0 +1,211 @@
+"""run.db: what happened, one row each, in SQLite. Others read it while the run goes on.
+
+Rows gather in memory and are committed together, at most a second or 2,000 rows late; what a crash takes is written
+again when the run is resumed, because `rewind` goes back to the checkpoint that the run resumes from.
+"""
+
+from __future__ import annotations
+
+import shutil
+import sqlite3
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import closing, contextmanager
+from itertools import zip_longest
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from afedpg.errors import AfedpgError
+from afedpg.messages import Arrival, Evaluation
+from afedpg.record.disk import disk_full
+
+COMMIT_ROWS = 2000
+COMMIT_SECONDS = 1.0
+_NO_ROOM = 1 << 16  # bytes; below, an error of SQLite's shared memory file is a full disk too
+_TABLES: dict[str, dict[str, str]] = {
+    "arrivals": {
+        "gradient": "INTEGER PRIMARY KEY", "iteration": "INTEGER", "agent": "INTEGER", "task_id": "TEXT",
+        "version": "INTEGER", "delay": "INTEGER", "alpha": "REAL", "eta": "REAL", "seconds": "REAL",
+        "steps": "INTEGER", "episodes": "INTEGER", "mean_return": "REAL", "gradient_norm": "REAL",
+        "step_length": "REAL", "lookahead_length": "REAL", "bytes_up": "INTEGER", "bytes_down": "INTEGER",
+    },
+    "episodes": {
+        "gradient": "INTEGER", "iteration": "INTEGER", "agent": "INTEGER", "seconds": "REAL",
+        "return": "REAL", "length": "INTEGER",
+    },
+    "evaluations": {
+        "iteration": "INTEGER", "gradients": "INTEGER", "samples": "INTEGER", "seconds": "REAL", "kind": "TEXT",
+        "environment": "TEXT", "mean": "REAL", "std": "REAL", "low": "REAL", "high": "REAL", "episodes": "INTEGER",
+    },
+    "rejected": {
+        "sequence": "INTEGER PRIMARY KEY", "seconds": "REAL", "iteration": "INTEGER", "agent": "INTEGER",
+        "reason": "TEXT",
+    },
+    "notes": {"key": "TEXT PRIMARY KEY", "value": "TEXT"},
+}  # fmt: skip
+_EXTRA = {"evaluations": ", UNIQUE (gradients, kind, environment)"}
+_DTYPES = {"INTEGER": np.int64, "REAL": np.float64, "TEXT": object}
+
+
+def _plain(value: Any) -> Any:
+    return value.item()
+
+
+for _scalar in (np.int64, np.int32, np.float64, np.float32):  # SQLite would store these as their bytes, or not at all
+    sqlite3.register_adapter(_scalar, _plain)
+
+
+class Database:
+    """Writes run.db. Rows with a key that is already there replace it: a resumed run says the same again."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._rows: dict[str, list[Sequence[Any]]] = {table: [] for table in _TABLES}
+        self._waiting = 0
+        self._committed_at = time.monotonic()
+        with self._errors():
+            self._connection = sqlite3.connect(path, isolation_level=None)
+            self._connection.execute("PRAGMA journal_mode = WAL")
+            self._connection.execute("PRAGMA synchronous = NORMAL")
+            for table, columns in _TABLES.items():
+                body = ", ".join(f'"{name}" {kind}' for name, kind in columns.items())
+                self._connection.execute(f"CREATE TABLE IF NOT EXISTS {table} ({body}{_EXTRA.get(table, '')})")
+            self._connection.execute("CREATE INDEX IF NOT EXISTS episodes_gradient ON episodes (gradient)")
+
+    def add_arrivals(self, arrivals: Iterable[Arrival], seconds: float) -> None:
+        """The gradients that one event applied, and the episodes that ended in their rollouts."""
+        rows, episodes = self._rows["arrivals"], self._rows["episodes"]
+        for a in arrivals:
+            stats, (epoch, counter) = a.stats, a.task_id
+            returns = stats.returns
+            rows.append((
+                a.gradient, a.iteration, a.agent, f"{epoch}-{counter}", a.version, a.delay, a.alpha, a.eta, seconds,
+                stats.steps, len(returns), stats.mean_return, a.gradient_norm, a.step_length, a.lookahead_length,
+                a.bytes_up, a.bytes_down,
+            ))  # fmt: skip
+            for value, length in zip_longest(returns, stats.lengths[: len(returns)], fillvalue=0):  # 0: not told
+                episodes.append((a.gradient, a.iteration, a.agent, seconds, value, length))
+            self._waiting += 1 + len(returns)
+        self._commit_when_due()
+
+    def add_evaluation(
+        self, evaluation: Evaluation, iteration: int, gradients: int, samples: int, seconds: float
+    ) -> None:
+        """theta as it was after so many server steps, applied gradients and environment steps."""
+        e = evaluation
+        measured = (e.kind, e.environment, e.mean, e.std, e.low, e.high, e.episodes)
+        self._add("evaluations", (iteration, gradients, samples, seconds, *measured))
+
+    def add_rejected(self, sequence: int, seconds: float, iteration: int, agent: int, reason: str) -> None:
+        """`sequence` is the event's number in the journal."""
+        self._add("rejected", (sequence, seconds, iteration, agent, reason))
+
+    def note(self, key: str, value: str) -> None:
+        """One fact about the run as a whole, such as ("state", "finished"); the last value stands."""
+        self._add("notes", (key, value))
+
+    def commit(self) -> None:
+        """Readers see everything added so far. After an error the rows are still here, and can be committed later."""
+        self._committed_at = time.monotonic()
+        if not self._waiting:
+            return
+        with self._errors(), self._transaction():
+            for table, rows in self._rows.items():
+                if rows:
+                    places = ", ".join("?" * len(_TABLES[table]))
+                    self._connection.executemany(f"INSERT OR REPLACE INTO {table} VALUES ({places})", rows)
+        for rows in self._rows.values():
+            rows.clear()
+        self._waiting = 0
+
+    def rewind(self, gradients: int, sequence: int) -> None:
+        """Removes what came after the checkpoint with so many applied gradients and that next sequence number."""
+        self.commit()
+        with self._errors(), self._transaction():
+            for table, column in (("arrivals", "gradient"), ("episodes", "gradient"), ("evaluations", "gradients")):
+                self._connection.execute(f"DELETE FROM {table} WHERE {column} > ?", (gradients,))
+            self._connection.execute("DELETE FROM rejected WHERE sequence >= ?", (sequence,))
+
+    def close(self) -> None:
+        try:
+            self.commit()
+        finally:
+            self._connection.close()
+
+    def _add(self, table: str, row: Sequence[Any]) -> None:
+        self._rows[table].append(row)
+        self._waiting += 1
+        self._commit_when_due()
+
+    def _commit_when_due(self) -> None:
+        if self._waiting >= COMMIT_ROWS or time.monotonic() - self._committed_at > COMMIT_SECONDS:
+            self.commit()
+
+    @contextmanager
+    def _transaction(self) -> Iterator[None]:
+        self._connection.execute("BEGIN IMMEDIATE")
+        try:
+            yield
+            self._connection.execute("COMMIT")
+        except BaseException:
+            if self._connection.in_transaction:
+                self._connection.execute("ROLLBACK")
+            raise
+
+    @contextmanager
+    def _errors(self) -> Iterator[None]:
+        try:
+            yield
+        except sqlite3.Error as error:
+            code = getattr(error, "sqlite_errorcode", 0) & 0xFF  # without the extension, which says where it happened
+            no_room = code == sqlite3.SQLITE_IOERR and shutil.disk_usage(self._path.parent).free < _NO_ROOM
+            if code == sqlite3.SQLITE_FULL or no_room:
+                raise disk_full(self._path, self._path.parent) from error
+            raise AfedpgError(f"{self._path}: {error}") from error
+
+
+def read_arrivals(path: Path) -> dict[str, NDArray[Any]]:
+    """The columns of `arrivals`; NaN where there is no value, as mean_return of a rollout without an episode's end."""
+    return read_table(path, "arrivals", "gradient")
+
+
+def read_evaluations(path: Path) -> dict[str, NDArray[Any]]:
+    return read_table(path, "evaluations", "gradients")
+
+
+def read_table(path: Path, table: str, order: str = "rowid") -> dict[str, NDArray[Any]]:
+    """All of a table, column by column; safe while the run goes on."""
+    columns = _TABLES[table]
+    names = ", ".join(f'"{name}"' for name in columns)
+    fields = np.dtype([(name, _DTYPES[kind.split()[0]]) for name, kind in columns.items()])
+    with _reading(path) as connection:
+        rows = np.fromiter(connection.execute(f"SELECT {names} FROM {table} ORDER BY {order}"), fields)
+    return {name: np.ascontiguousarray(rows[name]) for name in columns}
+
+
+def read_notes(path: Path) -> dict[str, str]:
+    with _reading(path) as connection:
+        return dict(connection.execute("SELECT key, value FROM notes"))
+
+
+def read_last(path: Path, arrivals: int = 100) -> tuple[int, float | None, float]:
+    """Applied gradients so far, the mean return of that many newest arrivals, and the seconds of the newest."""
+    newest = f"SELECT seconds, mean_return, gradient FROM arrivals ORDER BY gradient DESC LIMIT {int(arrivals)}"
+    with _reading(path) as connection:
+        rows = connection.execute(newest).fetchall()
+    returns = [value for _, value, _ in rows if value is not None]
+    mean = sum(returns) / len(returns) if returns else None
+    return (rows[0][2], mean, rows[0][0]) if rows else (0, None, 0.0)
+
+
+@contextmanager
+def _reading(path: Path) -> Iterator[sqlite3.Connection]:
+    """Read-only: looking at a run never changes it."""
+    try:
+        with closing(sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True)) as connection:
+            yield connection
+    except sqlite3.Error as error:
+        raise AfedpgError(f"cannot read {path}: {error}") from error

@@ -1,0 +1,49 @@
+"""What every writer of a run folder shares: errors of the disk as one line, and writes that survive a power cut."""
+
+from __future__ import annotations
+
+import errno
+import os
+from pathlib import Path
+
+from afedpg.errors import AfedpgError
+
+
+def is_full(error: OSError) -> bool:
+    return error.errno in (errno.ENOSPC, errno.EDQUOT)
+
+
+def write_error(error: OSError, file: Path, run: Path) -> AfedpgError:
+    """The error to raise for one of the operating system's, met while writing `file` of that run."""
+    if is_full(error):
+        return disk_full(file, run)
+    reason = error.strerror or str(error)
+    return AfedpgError(f"cannot write {file}: {reason}; put it right and run `afedpg resume {run}`")
+
+
+def disk_full(file: Path, run: Path) -> AfedpgError:
+    return AfedpgError(f"disk full: cannot write {file}, free space and run `afedpg resume {run}`")
+
+
+def sync_folder(folder: Path) -> None:
+    """New names in a folder reach the disk only with the folder itself."""
+    handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+def write_text(file: Path, text: str) -> None:
+    """The whole text or, after a crash, whatever was there before."""
+    beside = file.with_name(f".{file.name}.tmp")
+    try:
+        with beside.open("w", encoding="utf-8") as stream:
+            stream.write(text)
+            stream.flush()
+            os.fsync(stream.fileno())
+        os.rename(beside, file)
+    except BaseException:
+        beside.unlink(missing_ok=True)
+        raise
+    sync_folder(file.parent)

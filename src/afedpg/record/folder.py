@@ -1,0 +1,253 @@
+"""A run's folder: what lies where, run.toml, and who may write.
+
+run.toml holds no time and no path, so two runs that differ in one setting differ in one line.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import importlib.metadata
+import os
+import platform
+import re
+import subprocess
+import time
+import tomllib
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+import tomli_w
+
+from afedpg.config import Config, from_dict
+from afedpg.errors import AfedpgError, ConfigError
+from afedpg.record import checkpoint, database
+from afedpg.record.disk import is_full, write_error, write_text
+
+PACKAGES = ("afedpg", "numpy", "torch", "mujoco", "gymnasium", "numba")
+_VERSIONS = "versions"
+_LOCK_PATIENCE = 0.3  # seconds; `list_runs` holds a lock for microseconds to see whether it is free
+
+
+@dataclass(frozen=True, slots=True)
+class RunFolder:
+    """The names in a run folder, the same in every engine."""
+
+    path: Path
+
+    @property
+    def toml(self) -> Path:
+        return self.path / "run.toml"
+
+    @property
+    def database(self) -> Path:
+        return self.path / "run.db"
+
+    @property
+    def journal(self) -> Path:
+        return self.path / "journal"
+
+    @property
+    def checkpoints(self) -> Path:
+        return self.path / "checkpoints"
+
+    @property
+    def policy(self) -> Path:
+        return self.path / "policy.safetensors"
+
+    def config(self) -> Config:
+        try:
+            document = self._document()
+            document.pop(_VERSIONS, None)
+            return from_dict(document)
+        except ConfigError as error:
+            raise ConfigError(f"{self.toml}: {error}") from error
+
+    def versions(self) -> dict[str, str]:
+        """Of everything, when the run was started."""
+        return dict(self._document().get(_VERSIONS, {}))
+
+    def changed_versions(self) -> list[str]:
+        """'numpy 2.2.0 -> 2.3.1' for all that is not as it was: other versions may give other bits."""
+        then, now = self.versions(), current_versions()
+        return [
+            f"{name} {then.get(name, 'absent')} -> {now.get(name, 'absent')}"
+            for name in sorted(then.keys() | now.keys())
+            if then.get(name) != now.get(name)
+        ]
+
+    def lock(self) -> RunLock:
+        """`with folder.lock():` around everything that writes; freed when the process ends, however it ends."""
+        return RunLock(self.path)
+
+    def _document(self) -> dict[str, Any]:
+        try:
+            return tomllib.loads(self.toml.read_text(encoding="utf-8"))
+        except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+            raise ConfigError(f"{self.toml} is not TOML: {error}") from error
+        except OSError as error:
+            raise AfedpgError(f"cannot read {self.toml}: {error.strerror}") from error
+
+
+class RunLock:
+    """Two processes writing one run would destroy it: the second is told so."""
+
+    def __init__(self, run: Path) -> None:
+        self._run = run
+        self._handle = _open_lock(run)
+        deadline = time.monotonic() + _LOCK_PATIENCE
+        while not _try_lock(self._handle, fcntl.LOCK_EX):
+            if time.monotonic() > deadline:
+                owner = os.pread(self._handle, 20, 0).decode(errors="replace").strip() or "unknown"
+                os.close(self._handle)
+                raise AfedpgError(f"{run} is being written by another process ({owner}); wait for it or stop it first")
+            time.sleep(0.01)
+        os.ftruncate(self._handle, 0)
+        os.pwrite(self._handle, str(os.getpid()).encode(), 0)
+
+    def release(self) -> None:
+        if self._handle >= 0:
+            os.close(self._handle)
+            self._handle = -1
+
+    def __enter__(self) -> RunLock:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.release()
+
+
+def create(path: Path, config: Config) -> RunFolder:
+    """A new run folder with its run.toml. One that exists is refused and left as it is."""
+    if path.exists() and not (path.is_dir() and not any(path.iterdir())):
+        how = f"`afedpg resume {path}`" if (path / "run.toml").is_file() else "move it away"
+        raise ConfigError(f"out: {path} exists; choose another --out or {how}")
+    existed = path.exists()
+    document = {**config.to_dict(), _VERSIONS: current_versions()}
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+        write_text(path / "run.toml", tomli_w.dumps(document))
+    except OSError as error:
+        if path.is_dir() and not existed:
+            path.rmdir()
+        if is_full(error):
+            raise AfedpgError(f"disk full: cannot create {path}, free space or choose another --out") from error
+        raise ConfigError(f"out: cannot create {path}: {error.strerror}; choose another --out") from error
+    return RunFolder(path)
+
+
+def open_run(path: Path) -> RunFolder:
+    """An existing run folder."""
+    if not path.is_dir():
+        raise ConfigError(f"run: there is no folder {path}")
+    if not (path / "run.toml").is_file():
+        raise ConfigError(f"run: {path} is no run folder: there is no run.toml in it")
+    return RunFolder(path)
+
+
+def default_path(runs: Path, config: Config) -> Path:
+    """runs/TASK-METHOD-seedS, or the first of ...-2, ...-3 that is free."""
+    name = re.sub(r"[^A-Za-z0-9._-]", "_", f"{config.task}-{config.method}-seed{config.seed}")
+    path, count = runs / name, 1
+    while path.exists():
+        count += 1
+        path = runs / f"{name}-{count}"
+    return path
+
+
+def current_versions() -> dict[str, str]:
+    """Of Python and the packages that decide the bits, without importing them; and the commit, in a checkout."""
+    versions = {"python": platform.python_version()}
+    for package in PACKAGES:
+        try:
+            versions[package] = importlib.metadata.version(package)
+        except importlib.metadata.PackageNotFoundError:
+            versions[package] = "absent"
+    commit = _commit()
+    return {**versions, "commit": commit} if commit else versions
+
+
+def _commit() -> str | None:
+    root = Path(__file__).resolve().parents[3]  # of src/afedpg/record/folder.py
+    if not (root / ".git").exists():
+        return None
+    command = ["git", "-C", str(root), "describe", "--always", "--dirty", "--abbrev=40", "--exclude=*"]
+    quiet = {**os.environ, "GIT_OPTIONAL_LOCKS": "0"}  # looking must not touch the checkout
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=5, check=False, env=quiet)
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    return done.stdout.strip() if done.returncode == 0 else None
+
+
+@dataclass(frozen=True, slots=True)
+class RunSummary:
+    """One line of `afedpg runs`."""
+
+    path: Path
+    task: str
+    method: str
+    agents: int
+    seed: int
+    gradients: int  # applied so far
+    total: int  # where the run ends
+    last_return: float | None  # mean over the newest arrivals
+    seconds: float  # of the newest arrival, virtual in virtual time
+    state: str  # finished, running or interrupted
+
+
+def list_runs(root: Path) -> list[RunSummary]:
+    """Every run folder in `root`, by name; a run whose configuration cannot be read is left out."""
+    summaries = []
+    for path in sorted(root.iterdir()) if root.is_dir() else ():
+        if (path / "run.toml").is_file():
+            try:
+                summaries.append(_summary(RunFolder(path)))
+            except AfedpgError:
+                continue
+    return summaries
+
+
+def _summary(run: RunFolder) -> RunSummary:
+    config = run.config()
+    gradients, last_return, seconds, state = 0, None, 0.0, ""
+    try:
+        gradients, last_return, seconds = database.read_last(run.database)
+        state = database.read_notes(run.database).get("state", "")
+    except AfedpgError:  # killed before its first row: the run counts as interrupted at the start
+        gradients = max(checkpoint.names(run.checkpoints), default=0)
+    if state != "finished":
+        state = "running" if _is_locked(run.path) else "interrupted"
+    return RunSummary(
+        run.path, config.task, config.method, config.agents, config.seed,
+        gradients, config.gradients, last_return, seconds, state,
+    )  # fmt: skip
+
+
+def _open_lock(run: Path) -> int:
+    try:
+        return os.open(run / "lock", os.O_RDWR | os.O_CREAT, 0o644)
+    except OSError as error:
+        raise write_error(error, run / "lock", run) from error
+
+
+def _try_lock(handle: int, kind: int) -> bool:
+    try:
+        fcntl.flock(handle, kind | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
+
+
+def _is_locked(run: Path) -> bool:
+    try:
+        handle = os.open(run / "lock", os.O_RDONLY)
+    except OSError:
+        return False
+    try:
+        return not _try_lock(handle, fcntl.LOCK_SH)
+    finally:
+        os.close(handle)

@@ -1,0 +1,133 @@
+"""A run folder while it is being written: journal, run.db, checkpoints, TensorBoard, policy."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from numpy.typing import NDArray
+
+from afedpg.config import RecordConfig
+from afedpg.messages import Arrival, Evaluation, Rejected, Stats
+from afedpg.record import checkpoint, tensors
+from afedpg.record.database import Database
+from afedpg.record.disk import write_error
+from afedpg.record.folder import RunFolder
+from afedpg.record.journal import Journal
+from afedpg.record.tensorboard import TensorBoard
+
+TENSORBOARD_POINTS = 2000  # per curve, over the whole run
+
+
+@dataclass(frozen=True)
+class Position:
+    """Where a resumed run goes on."""
+
+    gradients: int = 0
+    samples: int = 0
+    sequence: int = 0  # of the next event
+    pending: dict[str, list[Any]] = field(default_factory=dict)
+
+
+class Recorder:
+    """Takes the folder's lock. Rows and events past `position` are of a future that was lost, and go."""
+
+    def __init__(
+        self, folder: RunFolder, config: RecordConfig, rows: int, reports: int, position: Position | None = None
+    ) -> None:
+        at = position or Position()
+        self.folder = folder
+        self._config = config
+        self._lock = folder.lock()
+        self.journal = Journal(folder.journal, at.sequence, keep_all=config.keep_reports)
+        self.database = Database(folder.database)
+        self.database.rewind(at.gradients, at.sequence)
+        self.database.note("state", "interrupted")  # until it says otherwise
+        self.tensorboard = TensorBoard(folder.path, at.samples, every=max(1, rows // TENSORBOARD_POINTS))
+        self._rows = _Rows(reports, at.pending)
+        self._checkpointed_at = time.monotonic()
+        self._checkpointed_bytes = 0
+
+    def record(self, arrivals: Sequence[Arrival], rejected: Rejected | None, iteration: int, seconds: float) -> None:
+        """What the newest event of the journal did."""
+        if arrivals:
+            rows = self._rows.of(arrivals)
+            self.database.add_arrivals(rows, seconds)
+            self.tensorboard.add_arrivals(rows)
+        if rejected is not None:
+            sequence = self.journal.next_sequence - 1
+            self.database.add_rejected(sequence, seconds, iteration, rejected.agent_id, rejected.reason)
+
+    def evaluated(
+        self, evaluations: Sequence[Evaluation], iteration: int, gradients: int, samples: int, seconds: float
+    ) -> None:
+        for evaluation in evaluations:
+            self.database.add_evaluation(evaluation, iteration, gradients, samples, seconds)
+            self.tensorboard.add_evaluation(evaluation, samples)
+
+    def checkpoint_due(self) -> bool:
+        waited = time.monotonic() - self._checkpointed_at
+        written = self.journal.bytes_written - self._checkpointed_bytes
+        return waited > self._config.checkpoint_seconds or written > self._config.journal_mib * 2**20
+
+    def checkpoint(self, tree: checkpoint.Tree) -> None:
+        """Checkpoints are named after the first event they do not contain."""
+        sequence = self.journal.next_sequence
+        self.database.commit()
+        tree = {**tree, "sequence": sequence, "pending": self._rows.pending}
+        kept = checkpoint.save(self.folder.checkpoints, sequence, tree, self._config.keep_checkpoints)
+        self.journal.forget(kept[0])
+        self._checkpointed_at = time.monotonic()
+        self._checkpointed_bytes = self.journal.bytes_written
+
+    def write_policy(self, arrays: dict[str, NDArray[Any]], metadata: dict[str, str]) -> None:
+        beside = Path(f"{self.folder.policy}.writing")
+        try:
+            tensors.write(beside, arrays, metadata)
+            beside.rename(self.folder.policy)
+        except OSError as error:
+            beside.unlink(missing_ok=True)
+            raise write_error(error, self.folder.policy, self.folder.path) from error
+
+    def close(self, finished: bool) -> None:
+        """Whatever of it fails, the rest is closed and the lock released."""
+        try:
+            if finished:
+                self.database.note("state", "finished")
+            self.database.close()
+        finally:
+            try:
+                self.journal.close()
+                self.tensorboard.close()
+            finally:
+                self._lock.release()
+
+
+class _Rows:
+    """One row per T steps: a gradient each, or an agent's `reports` short segments put together (a3c)."""
+
+    def __init__(self, reports: int, pending: dict[str, list[Any]]) -> None:
+        self._reports = reports
+        self.pending = dict(pending)  # agent -> [segments, steps, returns, lengths, bytes up, bytes down]
+
+    def of(self, arrivals: Sequence[Arrival]) -> Sequence[Arrival]:
+        if self._reports == 1:
+            return arrivals
+        return [row for arrival in arrivals if (row := self._add(arrival)) is not None]
+
+    def _add(self, arrival: Arrival) -> Arrival | None:
+        agent, stats = str(arrival.agent), arrival.stats
+        segments, steps, returns, lengths, up, down = self.pending.get(agent, [0, 0, [], [], 0, 0])
+        total = [
+            segments + 1, steps + stats.steps, [*returns, *stats.returns], [*lengths, *stats.lengths],
+            up + arrival.bytes_up, down + arrival.bytes_down,
+        ]  # fmt: skip
+        if total[0] < self._reports:
+            self.pending[agent] = total
+            return None
+        self.pending.pop(agent, None)
+        merged = Stats(total[1], tuple(total[2]), tuple(total[3]))
+        return replace(arrival, stats=merged, bytes_up=total[4], bytes_down=total[5])

@@ -1,0 +1,154 @@
+"""The server is a fold over events: no clock, no socket, no thread, no randomness.
+
+The same events in the same order give bit-identical theta, whichever engine produced them. The arrays of the state
+belong to the fold, which updates them in place; who wants to keep a theta copies it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from afedpg.messages import Arrival, CloseRound, Event, Join, Leave, Moments, Rejected, Report, Task, TaskId
+from afedpg.server import moments
+from afedpg.server.kernels import advance, norm
+from afedpg.server.rounds import average
+from afedpg.server.rules import ServerRule
+from afedpg.server.state import ServerState
+from afedpg.server.transforms import At, Direction
+
+
+@dataclass(frozen=True)
+class Limits:
+    """What the server believes of a report."""
+
+    gradient_norm: float = math.inf
+    delay: float = math.inf
+
+
+def step(
+    rule: ServerRule, state: ServerState, event: Event, limits: Limits = Limits()
+) -> tuple[ServerState, list[Task]]:
+    """One event: the new state and the Tasks to send out."""
+    state.arrivals, state.rejected = [], None
+    return state, _HANDLERS[type(event)](rule, state, event, limits)
+
+
+def _join(rule: ServerRule, state: ServerState, event: Join, limits: Limits) -> list[Task]:
+    """A joining or reconnecting agent gets the latest theta~; what it was given before is void."""
+    return [_hand_out(state, event.agent_id)]
+
+
+def _leave(rule: ServerRule, state: ServerState, event: Leave, limits: Limits) -> list[Task]:
+    state.outstanding.pop(event.agent_id, None)
+    state.waiting.pop(event.agent_id, None)
+    return _close_round(rule, state) if rule.synchronous and not state.outstanding else []
+
+
+def _rejected(rule: ServerRule, state: ServerState, event: Rejected, limits: Limits) -> list[Task]:
+    state.rejected = event
+    return [_hand_out(state, event.agent_id)] if event.agent_id in state.outstanding else []
+
+
+def _deadline(rule: ServerRule, state: ServerState, event: CloseRound, limits: Limits) -> list[Task]:
+    return _close_round(rule, state)
+
+
+def _report(rule: ServerRule, state: ServerState, report: Report, limits: Limits) -> list[Task]:
+    if state.outstanding.get(report.agent_id) != (report.task_id, report.version):
+        # Sent twice, or for a Task that a reconnection made void: applied at most once, and its agent has other work.
+        state.rejected = Rejected(report.agent_id, f"task {tuple(report.task_id)} is not outstanding")
+        return []
+    gradient_norm = norm(report.gradient) if report.gradient.shape == state.theta.shape else math.nan
+    reason = _why_not(rule, state, report, gradient_norm, limits)
+    if reason is not None:
+        return _rejected(rule, state, Rejected(report.agent_id, reason), limits)
+    del state.outstanding[report.agent_id]
+    if report.moments is not None:
+        state.statistics = moments.merge(state.statistics, report.moments)
+    if rule.synchronous:
+        state.waiting[report.agent_id] = report
+        return [] if state.outstanding else _close_round(rule, state)
+    _apply(rule, state, Direction(report.gradient), [(report, gradient_norm)])
+    return [_hand_out(state, report.agent_id)]
+
+
+def _why_not(rule: ServerRule, state: ServerState, report: Report, gradient_norm: float, limits: Limits) -> str | None:
+    """Why a report is refused, or None. A zero gradient is fine: it moves nothing by itself."""
+    delay = state.iteration - report.version
+    if report.gradient.shape != state.theta.shape:
+        return f"gradient: {report.gradient.size} numbers, theta has {state.theta.size}"
+    if not math.isfinite(gradient_norm):
+        return "gradient: not finite"
+    if gradient_norm > limits.gradient_norm:
+        return f"gradient: norm {gradient_norm:.3g} is above the bound {limits.gradient_norm:.3g}"
+    if rule.synchronous and delay > 0:
+        return f"late: its round closed {delay} iterations ago"
+    if delay > limits.delay:
+        return f"stale: delay {delay} is above the bound {limits.delay:.0f}"
+    return None if report.moments is None else moments.why_not(state.statistics, report.moments)
+
+
+def _close_round(rule: ServerRule, state: ServerState) -> list[Task]:
+    """fedpg: average the gradients of the round by agent id, make one step, send everyone out again."""
+    if not state.waiting:
+        return []
+    reports = [state.waiting[agent_id] for agent_id in sorted(state.waiting)]
+    state.waiting.clear()
+    mean = average([report.gradient for report in reports])
+    _apply(rule, state, Direction(mean), [(report, norm(report.gradient)) for report in reports])
+    return [_hand_out(state, report.agent_id) for report in reports]
+
+
+def _apply(rule: ServerRule, state: ServerState, gradient: Direction, reports: list[tuple[Report, float]]) -> None:
+    """Algorithm 1: mix, normalize, step, look ahead; and a row per gradient for the record."""
+    at = At(state.iteration, version=reports[0][0].version)
+    direction = rule.step.update(gradient, state.buffers, at)
+    stretch = rule.broadcast.stretch(at)
+    advance(state.theta, state.theta_lookahead, direction.vector, direction.factor, stretch)
+    length = direction.length
+    bytes_down = state.theta_lookahead.nbytes + _size(state.statistics)
+    for report, gradient_norm in reports:
+        state.gradients += 1
+        state.samples += report.stats.steps
+        state.arrivals.append(
+            Arrival(
+                gradient=state.gradients,
+                iteration=state.iteration,
+                agent=report.agent_id,
+                task_id=report.task_id,
+                version=report.version,
+                delay=state.iteration - report.version,
+                alpha=None if rule.alpha is None else rule.alpha(*at),
+                eta=rule.eta(*at),
+                gradient_norm=gradient_norm,
+                step_length=length,
+                lookahead_length=stretch * length,
+                stats=report.stats,
+                bytes_up=report.gradient.nbytes + _size(report.moments),
+                bytes_down=bytes_down,
+            )
+        )
+    state.iteration += 1
+
+
+def _size(statistics: Moments | None) -> int:
+    return 0 if statistics is None else 8 + statistics.mean.nbytes + statistics.m2.nbytes
+
+
+def _hand_out(state: ServerState, agent_id: int) -> Task:
+    state.counter += 1
+    task_id = TaskId(state.epoch, state.counter)
+    state.outstanding[agent_id] = (task_id, state.iteration)
+    return Task(task_id, agent_id, state.theta_lookahead, state.iteration, state.statistics)
+
+
+_HANDLERS: dict[type, Callable[[ServerRule, ServerState, Any, Limits], list[Task]]] = {
+    Join: _join,
+    Report: _report,
+    Rejected: _rejected,
+    Leave: _leave,
+    CloseRound: _deadline,
+}

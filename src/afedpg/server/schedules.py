@@ -1,0 +1,79 @@
+"""alpha and eta over the run. A schedule is a function of (iteration k, version v).
+
+alpha belongs to the policy that was sampled, so its index is the version; eta belongs to the step, so its index is the
+iteration. A user's own schedule is any function of the two.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from afedpg.config import Config
+
+Schedule = Callable[[int, int], float]
+
+
+@dataclass(frozen=True)
+class Constant:
+    value: float
+
+    def __call__(self, iteration: int, version: int) -> float:
+        return self.value
+
+
+@dataclass(frozen=True)
+class LinearDecay:
+    """value (1 - k/K), down to a floor. Not in the paper: it steadies the end of a run."""
+
+    value: float
+    iterations: int
+    floor: float = 0.0
+
+    def __call__(self, iteration: int, version: int) -> float:
+        return max(self.floor, self.value * (1 - iteration / self.iterations))
+
+
+@dataclass(frozen=True)
+class StepPower:
+    """value (1/(k+1))^power: eta of the two theorems."""
+
+    value: float
+    power: float
+
+    def __call__(self, iteration: int, version: int) -> float:
+        return self.value * math.pow(iteration + 1, -self.power)
+
+
+@dataclass(frozen=True)
+class MixPower:
+    """(1/(i+1))^power with i the version: alpha of the two theorems.
+
+    The proofs assume delay <= k/2. Without the clamp i = max(v, (k+1)//2) every agent's first report (v = 0, alpha = 1)
+    wipes the direction out; `literal` switches it off.
+    """
+
+    power: float
+    literal: bool = False
+
+    def __call__(self, iteration: int, version: int) -> float:
+        index = version if self.literal else max(version, (iteration + 1) // 2)
+        return math.pow(index + 1, -self.power)
+
+
+def schedules(config: Config) -> tuple[Schedule, Schedule]:
+    """alpha and eta as configured."""
+    chosen = config.schedule
+    # fedpg makes N times fewer steps per sample: N alpha and N eta give it the same averaging horizon, lookahead length
+    # and path per sample. The decaying schedules index rounds, which already has that effect.
+    factor = config.agents if config.method == "fedpg" and not chosen.literal_constants else 1
+    alpha, eta = min(1.0, factor * chosen.alpha), factor * chosen.eta
+    if chosen.schedule == "global":
+        return MixPower(4 / 5, chosen.literal), StepPower(chosen.eta, 1.0)
+    if chosen.schedule == "fosp":
+        return MixPower(4 / 7, chosen.literal), StepPower(chosen.eta, 5 / 7)
+    if chosen.schedule == "linear":
+        steps = config.iterations if config.method == "fedpg" else config.gradients
+        return Constant(alpha), LinearDecay(eta, steps, factor * chosen.eta_floor)
+    return Constant(alpha), Constant(eta)

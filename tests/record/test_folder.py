@@ -1,0 +1,158 @@
+"""A run folder is made once, written by one process, and says what was run."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import subprocess
+import sys
+import tomllib
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from afedpg.config import Config, TimingConfig
+from afedpg.errors import AfedpgError, ConfigError
+from afedpg.messages import Arrival, Stats, TaskId
+from afedpg.record import folder
+from afedpg.record.database import Database
+
+CONFIG = Config(
+    task="quadratic",
+    agents=3,
+    iterations=10,
+    timing=TimingConfig(timing="list", speeds=(1.0, 2.0, 4.5), late={"1": 2.0}),
+)
+
+
+def test_the_configuration_comes_back(tmp_path: Path) -> None:
+    made = folder.create(tmp_path / "a" / "run", CONFIG)
+    assert folder.open_run(made.path) == made
+    assert made.config() == CONFIG
+    assert [path.name for path in made.path.iterdir()] == ["run.toml"]
+
+
+def test_runs_of_two_methods_differ_in_one_line(tmp_path: Path) -> None:
+    first = folder.create(tmp_path / "first", CONFIG)
+    second = folder.create(tmp_path / "elsewhere", replace(CONFIG, method="fedpg"))
+    lines = first.toml.read_text().splitlines(), second.toml.read_text().splitlines()
+    assert [pair for pair in zip(*lines, strict=True) if pair[0] != pair[1]] == [
+        ('method = "afedpg"', 'method = "fedpg"')
+    ]
+
+
+def test_versions_are_recorded_without_importing(tmp_path: Path) -> None:
+    code = (
+        "import sys; from pathlib import Path; from afedpg.config import Config; from afedpg.record import folder;"
+        f"folder.create(Path({str(tmp_path / 'run')!r}), Config(task='quadratic'));"
+        "assert not {'torch', 'gymnasium', 'mujoco', 'numba', 'tensorboard'} & set(sys.modules)"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)
+    versions = tomllib.loads((tmp_path / "run" / "run.toml").read_text())["versions"]
+    assert versions["python"] == ".".join(map(str, sys.version_info[:3]))
+    assert set(folder.PACKAGES) <= set(versions)
+
+
+def test_changed_versions_are_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    made = folder.create(tmp_path / "run", CONFIG)
+    assert made.changed_versions() == []
+    now = folder.current_versions()
+    monkeypatch.setattr(folder, "current_versions", lambda: now | {"numpy": "9.9"})
+    assert made.changed_versions() == [f"numpy {now['numpy']} -> 9.9"]
+
+
+def test_what_exists_is_refused_and_left_alone(tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    folder.create(run, CONFIG)
+    before = (run / "run.toml").read_bytes()
+    with pytest.raises(ConfigError) as caught:
+        folder.create(run, replace(CONFIG, seed=5))
+    assert str(caught.value) == f"out: {run} exists; choose another --out or `afedpg resume {run}`"
+    assert (run / "run.toml").read_bytes() == before
+    (tmp_path / "file").touch()
+    with pytest.raises(ConfigError, match=r"out: .*file exists"):
+        folder.create(tmp_path / "file", CONFIG)
+    with pytest.raises(ConfigError, match=r"out: cannot create .*Not a directory"):
+        folder.create(tmp_path / "file" / "run", CONFIG)
+    (tmp_path / "empty").mkdir()
+    folder.create(tmp_path / "empty", CONFIG)
+
+
+def test_what_is_no_run_folder_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"no run folder: there is no run\.toml in it"):
+        folder.open_run(tmp_path)
+    with pytest.raises(ConfigError, match="there is no folder"):
+        folder.open_run(tmp_path / "absent")
+
+
+@pytest.mark.parametrize(
+    ("text", "message"), [("task = ", "is not TOML"), ("colour = 1", "colour: no such setting"), ("seed = 'x'", "seed")]
+)
+def test_a_bad_run_toml_is_one_line(tmp_path: Path, text: str, message: str) -> None:
+    (tmp_path / "run.toml").write_text(text)
+    with pytest.raises(ConfigError, match=message) as caught:
+        folder.open_run(tmp_path).config()
+    assert str(tmp_path / "run.toml") in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_full_disk_leaves_nothing_behind(small_disk: Any) -> None:
+    disk = small_disk(64)
+    with pytest.raises(OSError, match="No space left"):
+        (disk / "ballast").write_bytes(bytes(1 << 20))
+    with pytest.raises(AfedpgError, match=r"disk full: cannot create .*, free space or choose another --out"):
+        folder.create(disk / "run", CONFIG)
+    assert [path.name for path in disk.iterdir()] == ["ballast"]
+
+
+def _hold(path: Path, ready: Any, release: Any) -> None:
+    with folder.RunFolder(path).lock():
+        ready.set()
+        release.wait(20)
+
+
+def test_two_processes_cannot_write_one_run(tmp_path: Path) -> None:
+    made = folder.create(tmp_path / "run", CONFIG)
+    context = multiprocessing.get_context("spawn")
+    ready, release = context.Event(), context.Event()
+    other = context.Process(target=_hold, args=(made.path, ready, release))
+    other.start()
+    assert ready.wait(20)
+    with pytest.raises(AfedpgError, match=rf"is being written by another process \({other.pid}\)"):
+        made.lock()
+    assert [run.state for run in folder.list_runs(tmp_path)] == ["running"]
+    other.kill()  # not released: the end of the process frees it
+    other.join()
+    with made.lock():
+        assert (made.path / "lock").read_text() == str(os.getpid())
+    assert [run.state for run in folder.list_runs(tmp_path)] == ["interrupted"]
+
+
+def test_default_paths_are_free_and_safe(tmp_path: Path) -> None:
+    names = []
+    for _ in range(3):
+        path = folder.default_path(tmp_path, CONFIG)
+        path.mkdir()
+        names.append(path.name)
+    assert names == ["quadratic-afedpg-seed0", "quadratic-afedpg-seed0-2", "quadratic-afedpg-seed0-3"]
+    assert folder.default_path(tmp_path, replace(CONFIG, task="ALE/Pong-v5")).name == "ALE_Pong-v5-afedpg-seed0"
+
+
+def test_runs_are_listed(tmp_path: Path) -> None:
+    assert folder.list_runs(tmp_path / "absent") == []
+    done = folder.create(tmp_path / "b", CONFIG)
+    base = Database(done.database)
+    row = Arrival(7, 6, 0, TaskId(0, 7), 5, 1, 0.1, 0.1, 1.0, 0.1, 0.1, Stats(1, (4.0,), (1,)), 40, 40)
+    base.add_arrivals([row], 12.5)
+    base.note("state", "finished")
+    base.close()
+    folder.create(tmp_path / "a", replace(CONFIG, seed=4))
+    (tmp_path / "broken").mkdir()
+    (tmp_path / "broken" / "run.toml").write_text("?")
+    (tmp_path / "else").mkdir()
+    assert folder.list_runs(tmp_path) == [
+        folder.RunSummary(tmp_path / "a", "quadratic", "afedpg", 3, 4, 0, 30, None, 0.0, "interrupted"),
+        folder.RunSummary(tmp_path / "b", "quadratic", "afedpg", 3, 0, 7, 30, 4.0, 12.5, "finished"),
+    ]
