@@ -112,6 +112,7 @@ def test_rewinding_and_running_again_gives_the_same_rows(tmp_path: Path) -> None
     run(resumed, 0, 25)
     resumed.rewind(gradients=12, sequence=24)
     assert read_last(tmp_path / "resumed.db")[0] == 12
+    assert max(read_table(tmp_path / "resumed.db", "rejected")["sequence"]) == 22
     run(resumed, 12, 30)
     resumed.close()
     assert rows(tmp_path / "resumed.db") == rows(tmp_path / "whole.db")

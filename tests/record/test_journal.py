@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import signal
 import subprocess
@@ -242,6 +243,17 @@ def test_nothing_needed_is_ever_overwritten(tmp_path: Path) -> None:
     assert [number for number, _, _ in read(tmp_path, oldest)] == list(range(oldest, 300))
 
 
+@pytest.mark.parametrize("before", range(12))
+def test_the_event_not_yet_forgotten_stays(tmp_path: Path, before: int) -> None:
+    journal = Journal(tmp_path, segment_bytes=400)
+    for number in range(12):
+        journal.append(report(number), number / 8)
+    journal.forget(before)
+    for number in range(12, 40):
+        journal.append(report(number), number / 8)
+    assert everything(tmp_path, before) == wanted([report(number) for number in range(40)])[before:]
+
+
 def test_an_event_larger_than_a_segment(tmp_path: Path) -> None:
     journal = Journal(tmp_path, segment_bytes=300)
     sizes = [4, 5000, 4, 9000, 20_000, 4]
@@ -361,6 +373,7 @@ def test_a_full_disk_is_one_line_and_nothing_is_lost(small_disk: Any) -> None:
         f"disk full: cannot write {folder}, free space and run `afedpg resume {folder.parent}`"
     )
     assert number > 10
+    assert all(int(path.stem) < number for path in folder.iterdir())  # the segment that found no room is not there
     assert everything(folder) == wanted([report(each, 1000) for each in range(number)])
 
 
@@ -375,6 +388,29 @@ def test_after_the_disk_has_room_again_the_journal_goes_on(small_disk: Any) -> N
     ballast.unlink()
     assert journal.append(report(number, 1000), number / 8) == number
     assert everything(disk / "journal") == wanted([report(each, 1000) for each in range(number + 1)])
+
+
+def test_room_is_taken_before_it_is_needed(tmp_path: Path) -> None:
+    journal = Journal(tmp_path, segment_bytes=1 << 20)
+    journal.append(report(0), 0.0)
+    (path,) = tmp_path.iterdir()
+    assert path.stat().st_blocks * 512 >= 1 << 20
+
+
+def test_a_segment_that_never_got_an_event_goes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: object) -> int:
+        raise OSError(errno.EIO, "Input/output error")
+
+    journal = Journal(tmp_path, segment_bytes=100)
+    journal.append(report(0), 0.0)
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "pwritev", fail)
+        with pytest.raises(AfedpgError, match=r"cannot write .*: Input/output error; .* `afedpg resume"):
+            journal.append(report(1), 1 / 8)
+    journal.close()
+    assert len(list(tmp_path.iterdir())) == 1
+    journal.append(report(1), 1 / 8)
+    assert everything(tmp_path) == wanted([report(0), report(1)])
 
 
 def test_a_write_that_is_cut_short_is_finished(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

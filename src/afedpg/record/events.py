@@ -17,13 +17,13 @@ import numpy as np
 import xxhash
 from numpy.typing import NDArray
 
-from afedpg.messages import CloseRound, Event, Join, Leave, Moments, Rejected, Report, Stats, TaskId
+from afedpg.messages import CloseRound, Event, Join, Leave, Moments, Rejected, Report, Restart, Stats, TaskId
 
 MAGIC = b"\xafPG1"
 _PREFIX = struct.Struct("<4sIIQQd")
 _CHECKSUM = struct.Struct("<Q")
 HEADER_BYTES = _PREFIX.size + _CHECKSUM.size
-_KINDS: tuple[type, ...] = (Join, Report, Rejected, Leave, CloseRound)
+_KINDS: tuple[type, ...] = (Join, Report, Rejected, Leave, CloseRound, Restart)
 _KIND_OF = {kind: number for number, kind in enumerate(_KINDS)}
 _SINGLE, _DOUBLE = np.dtype("<f4"), np.dtype("<f8")
 
@@ -55,7 +55,7 @@ def encode(event: Event, sequence: int, seconds: float) -> tuple[list[bytes | me
     elif isinstance(event, Rejected):
         fields = {"agent_id": event.agent_id, "reason": event.reason}
     else:
-        fields = {} if isinstance(event, CloseRound) else {"agent_id": event.agent_id}
+        fields = {} if isinstance(event, CloseRound | Restart) else {"agent_id": event.agent_id}
     text = _dumps(fields).encode()
     total = HEADER_BYTES + len(text)
     for array in arrays:

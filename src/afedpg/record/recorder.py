@@ -51,14 +51,21 @@ class Recorder:
         self._checkpointed_at = time.monotonic()
         self._checkpointed_bytes = 0
 
-    def record(self, arrivals: Sequence[Arrival], rejected: Rejected | None, iteration: int, seconds: float) -> None:
-        """What the newest event of the journal did."""
+    def record(
+        self,
+        arrivals: Sequence[Arrival],
+        rejected: Rejected | None,
+        iteration: int,
+        seconds: float,
+        sequence: int | None = None,
+    ) -> None:
+        """What an event of the journal did; the newest, unless its number is given."""
         if arrivals:
             rows = self._rows.of(arrivals)
             self.database.add_arrivals(rows, seconds)
             self.tensorboard.add_arrivals(rows)
         if rejected is not None:
-            sequence = self.journal.next_sequence - 1
+            sequence = self.journal.next_sequence - 1 if sequence is None else sequence
             self.database.add_rejected(sequence, seconds, iteration, rejected.agent_id, rejected.reason)
 
     def evaluated(
