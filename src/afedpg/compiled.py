@@ -1,12 +1,23 @@
-"""The two ways a loop is compiled here, with types that survive the decorator."""
+"""How functions are compiled here: without the GIL, and kept on disk.
+
+numba notices when the file of a cached function changes, not when a function it calls does. So the cache lies in a
+folder named after the content of every file that holds compiled code: whatever changes, nothing stale is ever loaded.
+"""
 
 from __future__ import annotations
 
+import hashlib
+import os
+import tempfile
 from collections.abc import Callable
-from typing import ParamSpec, TypeVar, cast
+from contextlib import contextmanager
+from functools import cache
+from pathlib import Path
+from typing import Any, ParamSpec, TypeVar, cast
 
-import numba
+import numba as untyped_numba
 
+numba: Any = untyped_numba  # its decorators and settings have no types to rely on
 P = ParamSpec("P")
 R = TypeVar("R")
 
@@ -15,10 +26,63 @@ _REORDERED = {"reassoc", "contract", "arcp", "nsz"}
 
 
 def jit(function: Callable[P, R]) -> Callable[P, R]:
-    """Compiled without the GIL, cached on disk, every floating-point operation exactly as written."""
-    return cast(Callable[P, R], numba.njit(cache=True, nogil=True, error_model="numpy")(function))
+    """Every floating-point operation exactly as written."""
+    with _cache_folder():
+        return cast(Callable[P, R], numba.njit(cache=True, nogil=True, error_model="numpy")(function))
 
 
 def fast_jit(function: Callable[P, R]) -> Callable[P, R]:
-    """As `jit`, but sums may be reordered and multiply-adds fused; NaN and infinity keep their meaning."""
-    return cast(Callable[P, R], numba.njit(cache=True, nogil=True, error_model="numpy", fastmath=_REORDERED)(function))
+    """Sums may be reordered and multiply-adds fused; NaN and infinity keep their meaning."""
+    options: dict[str, Any] = {"nogil": True, "error_model": "numpy", "fastmath": _REORDERED}
+    with _cache_folder():
+        return cast(Callable[P, R], numba.njit(cache=True, **options)(function))
+
+
+def first_class(signature: Any, function: Callable[P, R]) -> Callable[P, R]:
+    """Compiled for one signature, at once, and can be handed to compiled code; called from Python, it is Python."""
+    with _cache_folder():
+        return cast(Callable[P, R], numba.cfunc(signature, nopython=True, cache=True, error_model="numpy")(function))
+
+
+@cache
+def cache_folder() -> Path:
+    """In NUMBA_CACHE_DIR or the user's cache folder, one folder per state of the compiled code."""
+    base = os.environ.get("NUMBA_CACHE_DIR") or os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
+    folder = Path(base) / "afedpg" / _fingerprint()
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        writable = os.access(folder, os.W_OK)
+    except OSError:
+        writable = False
+    # what lies in a cache is code: never a shared place, where anybody could have put it
+    return folder if writable else Path(tempfile.mkdtemp(prefix="afedpg-"))
+
+
+def _fingerprint() -> str:
+    """Of every file with compiled code."""
+    digest = hashlib.sha256()
+    here = Path(__file__).parent
+    for path in sorted(
+        [Path(__file__), *here.glob("agent/*.py"), *here.glob("agent/tasks/*.py"), *here.glob("server/*.py")]
+    ):
+        source = path.read_bytes()
+        if any(mark in source for mark in (b"jit\n", b"first_class", b"ExternalFunction", b"@task.")):
+            digest.update(path.name.encode() + source)
+    return digest.hexdigest()[:16]
+
+
+@contextmanager
+def _cache_folder() -> Any:
+    """numba asks where to cache when a function is decorated; other people's functions keep their own place."""
+    before = numba.config.CACHE_DIR
+    numba.config.CACHE_DIR = str(cache_folder())
+    try:
+        yield
+    finally:
+        numba.config.CACHE_DIR = before
+
+
+def is_cached(function: Any) -> bool:
+    """Whether an earlier process left `function` compiled."""
+    name = f"*{function.py_func.__module__.rpartition('.')[2]}.{function.py_func.__name__}-*.nbi"
+    return any(cache_folder().rglob(name))

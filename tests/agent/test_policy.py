@@ -70,9 +70,8 @@ def test_the_sampler_draws_from_what_the_gradient_differentiates():
     """Frequencies of sampled actions against exp(log_prob); mean and deviation for the Gaussian."""
     generator = stream(0, "theta")
     discrete = MlpPolicy(3, 4, False, (8,))
-    theta = (discrete.initial_theta(generator) + 0.5 * generator.standard_normal(discrete.layout.size)).astype(
-        np.float32
-    )
+    theta = discrete.initial_theta(generator) + 0.5 * generator.standard_normal(discrete.layout.size)
+    theta = theta.astype(np.float32)
     x = np.array([0.3, -1.0, 0.5], np.float32)
     actor, noise = discrete.actor(theta), stream(0, "agent")
     counts = np.bincount([actor.sample(x, noise) for _ in range(20_000)], minlength=4) / 20_000

@@ -86,8 +86,9 @@ def test_box_actions_cover_exactly_the_bounds(bounds, numbers):
     assert space.contains(given_action)
     expected = (low.astype(float) + high) / 2 + (high.astype(float) - low) / 2 * np.clip(u, -1, 1)
     np.testing.assert_allclose(given_action, expected, rtol=1e-5, atol=1e-5)
-    np.testing.assert_array_equal(actions.to_environment(np.full(len(low), 7, np.float32)), high)
-    np.testing.assert_array_equal(actions.to_environment(np.full(len(low), -7, np.float32)), low)
+    beyond = np.full(len(low), 7, np.float32)
+    np.testing.assert_allclose(actions.to_environment(beyond), high, rtol=1e-6, atol=1e-6)
+    np.testing.assert_allclose(actions.to_environment(-beyond), low, rtol=1e-6, atol=1e-6)
 
 
 def test_discrete_actions_begin_at_start():

@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from afedpg.agent.compiling import jit
+from afedpg.compiled import jit
 from afedpg.agent.rollout import Rollout
 
 Row = NDArray[np.float64]  # [T]

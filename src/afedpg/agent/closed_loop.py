@@ -11,10 +11,10 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from afedpg.agent.compiling import jit
+from afedpg.compiled import jit
 from afedpg.agent.forward import Scratch, sample_gaussian, scale_observation, to_environment
 from afedpg.agent.mujoco_library import mj_forward, mj_get_state, mj_reset_data, mj_rne_post_constraint, mj_step
-from afedpg.agent.tasks.task import TRACKED, Measure, Reward, Terminated, World
+from afedpg.agent.tasks.task import TRACKED, Measure, Reward, Terminated, World, write
 
 MJSTATE_TIME = 1
 # entries of `progress`
@@ -91,8 +91,8 @@ def simulate(world: World, simulation: Simulation, action: NDArray[np.float32], 
 @jit
 def reset(world: World, simulation: Simulation, qpos: NDArray[np.float64], qvel: NDArray[np.float64]) -> None:
     mj_reset_data(simulation.model, simulation.data)
-    world.qpos[:] = qpos
-    world.qvel[:] = qvel
+    write(qpos, world.qpos, 0)
+    write(qvel, world.qvel, 0)
     mj_forward(simulation.model, simulation.data)
 
 

@@ -121,6 +121,17 @@ class Environments:
         kwargs = kwargs_of(self._config.agent.env_kwargs, agent_id)
         return make_environment(self._config.environment, kwargs, render_mode)
 
+    def distinct(self) -> list[tuple[int, str]]:
+        """One agent for each kind of environment there is, with a name for it; no name where all are alike."""
+        settings, agents = self._config.agent.env_kwargs, self._config.agents
+        if self._make_env is None and not settings.get("agents"):
+            return [(0, "")]
+        kinds: dict[str, int] = {}
+        for agent_id in range(agents):
+            kind = str(agent_id) if self._make_env is not None else repr(kwargs_of(settings, agent_id))
+            kinds.setdefault(kind, agent_id)
+        return [(agent_id, f"agent {agent_id}") for agent_id in kinds.values()]
+
     def close(self) -> None:
         for live in self._live.values():
             live.env.close()
@@ -160,7 +171,7 @@ def make_environment(task: str, kwargs: Mapping[str, Any], render_mode: str | No
     except gymnasium.error.DependencyNotInstalled as error:
         raise ConfigError(f"task: {task} needs a package that is not installed: {error}") from error
     except (gymnasium.error.Error, ModuleNotFoundError) as error:
-        raise ConfigError(f"task: there is no '{task}' to make: {' '.join(str(error).split())}") from error
+        raise ConfigError(f"task: {task} cannot be made: {' '.join(str(error).split())}") from error
     except TypeError as error:
         raise ConfigError(f"env_kwargs: {task} does not take {dict(kwargs)}: {error}") from error
     if physics is not None:

@@ -5,9 +5,11 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any
 
+import gymnasium
 import numpy as np
 from numpy.typing import NDArray
 
@@ -18,6 +20,7 @@ from afedpg.agent.policy import Policy
 from afedpg.errors import AfedpgError, ConfigError
 from afedpg.messages import Moments
 
+MOST_FRAMES = 300  # of a film: rendering without a graphics card takes a tenth of a second each
 MOST_STEPS = 1_000_000  # an episode that goes on longer is taken for one without an end
 
 
@@ -86,6 +89,7 @@ def _act(actor: Actor, observation: NDArray[np.float32], deterministic: bool, ge
     return actor.mode(observation) if deterministic else actor.sample(observation, generator)
 
 
+@cache
 def t_quantile(freedom: int, probability: float = 0.975) -> float:
     """Student's t quantile above the median, by bisection on its distribution function; six digits."""
     low, high = 0.0, 1.0
@@ -115,7 +119,12 @@ class Film:
         self.frames: list[NDArray[np.uint8]] = []
 
     def shoot(self, env: Environment) -> None:
-        frame: Any = env.render()
+        if len(self.frames) == MOST_FRAMES:
+            return
+        try:
+            frame: Any = env.render()
+        except gymnasium.error.DependencyNotInstalled as error:
+            raise ConfigError(f"video: {error}") from error
         if not isinstance(frame, np.ndarray):
             raise ConfigError('video: the environment shows no pictures; make it with render_mode="rgb_array"')
         self.frames.append(frame)
@@ -124,18 +133,23 @@ class Film:
         write_video(path, self.frames, frames_per_second)
 
 
+def check_video(path: Path) -> None:
+    if path.suffix not in (".mp4", ".gif"):
+        raise ConfigError(f"video: {path.name} is neither .mp4 nor .gif")
+    if not path.parent.is_dir():
+        raise ConfigError(f"video: there is no folder {path.parent}")
+
+
 def write_video(path: Path, frames: Sequence[NDArray[np.uint8]], frames_per_second: float) -> None:
     """An mp4 (through imageio-ffmpeg) or a gif, by the file's name."""
     import imageio.v2
 
+    check_video(path)
     if path.suffix == ".gif":
         imageio.v2.mimsave(path, list(frames), duration=1000 / frames_per_second, loop=0)
-    elif path.suffix == ".mp4":
-        # h264 wants even sizes
+    else:  # h264 wants even sizes
         even: list[Any] = [frame[: frame.shape[0] // 2 * 2, : frame.shape[1] // 2 * 2] for frame in frames]
         try:
             imageio.v2.mimsave(path, even, fps=frames_per_second, macro_block_size=1)
         except (ImportError, ValueError) as error:
             raise ConfigError(f"video: mp4 needs `pip install imageio-ffmpeg`; or name a .gif ({error})") from error
-    else:
-        raise ConfigError(f"video: {path.name} is neither .mp4 nor .gif")

@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from afedpg.agent.compiling import fast_jit, jit
+from afedpg.compiled import fast_jit, jit
 
 
 def aligned(count: int, dtype: Any = np.float32) -> NDArray[Any]:
@@ -94,7 +94,8 @@ def forward(
         bias = start + rows * columns
         weight = theta[start:bias].reshape(rows, columns)
         outputs = scratch.outputs[:columns]
-        outputs[:] = theta[bias : bias + columns]
+        for j in range(columns):  # a slice assignment would compile for seconds: it carries its error messages along
+            outputs[j] = theta[bias + j]
         _add_rows(weight, scratch.inputs, scratch.rows, count, outputs)
         start = bias + columns
         count = 0

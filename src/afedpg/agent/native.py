@@ -7,9 +7,11 @@ data. Agents, streams, mid-episode states and rollouts are those of the plain sa
 from __future__ import annotations
 
 import sys
+from multiprocessing import parent_process
 from weakref import WeakKeyDictionary
 
 import numpy as np
+from numba.core.errors import NumbaError
 from numpy.typing import NDArray
 
 from afedpg.agent import closed_loop
@@ -25,7 +27,7 @@ from afedpg.agent.closed_loop import (
     Buffers,
     Resets,
 )
-from afedpg.agent.compiling import is_cached
+from afedpg.compiled import is_cached
 from afedpg.agent.environments import NO_EPISODE, Environments, Episode, Live, check_reward
 from afedpg.agent.forward import aligned, parameter_count, scratch_for
 from afedpg.agent.normalizer import scaling
@@ -34,6 +36,7 @@ from afedpg.agent.rollout import Rollout
 from afedpg.agent.sampler import GymnasiumSampler
 from afedpg.agent.simulation import Body, body_of
 from afedpg.agent.spaces import BoxActions
+from afedpg.agent.tasks import has_task
 from afedpg.errors import AfedpgError, ConfigError
 from afedpg.messages import AgentState, Floats, Moments
 from afedpg.seeding import freeze, thaw
@@ -45,15 +48,19 @@ def native_sampler(environments: Environments, policy: Policy, steps: int, whole
     """The native sampler, compiled and ready, or the reason why this task cannot have it."""
     if not (isinstance(policy, MlpPolicy) and policy.gaussian and isinstance(environments.actions, BoxActions)):
         return "the compiled loop runs the Gaussian MLP policy only"
-    compiles = not is_cached(closed_loop.roll_out)
-    if compiles:
-        print("compiling the native sampler, once on this machine (about 10 s)", file=sys.stderr, flush=True)
     live = environments.of(0)
     body = body_of(live.env)
     if isinstance(body, str):
+        if has_task(type(live.env.unwrapped)) and parent_process() is None:  # workers need not repeat it
+            print(f"the plain sampler is used, several times slower than the native one: {body}", file=sys.stderr)
         return body
+    if not is_cached(closed_loop.roll_out):
+        print("compiling the native sampler, once on this machine (about 10 s)", file=sys.stderr, flush=True)
     sampler = NativeSampler(environments, policy, steps, whole_episodes)
-    sampler.warm_up(live, body)
+    try:
+        sampler.warm_up(live, body)
+    except NumbaError as error:
+        return f"it does not compile ({' '.join(str(error).split())[:200]})"
     return sampler
 
 

@@ -49,6 +49,13 @@ def save_policy(path: Path, file: PolicyFile) -> None:
     """Written to the side and moved into place, so that a reader never sees half a file."""
     from safetensors.numpy import save
 
+    part = path.with_suffix(".part")
+    part.write_bytes(save(*contents(file)))
+    part.replace(path)
+
+
+def contents(file: PolicyFile) -> tuple[dict[str, NDArray[Any]], dict[str, str]]:
+    """The file's tensors and its metadata."""
     tensors = {name: np.ascontiguousarray(view) for name, view in file.layout.views(file.theta).items()}
     if file.statistics is not None:
         tensors |= {MEAN: np.asarray(file.statistics.mean), M2: np.asarray(file.statistics.m2)}
@@ -63,9 +70,7 @@ def save_policy(path: Path, file: PolicyFile) -> None:
         "observation_count": repr(0.0 if file.statistics is None else float(file.statistics.count)),
         "sha256": sha256_of(file.theta),
     }
-    part = path.with_suffix(".part")
-    part.write_bytes(save(tensors, metadata))
-    part.replace(path)
+    return tensors, metadata
 
 
 def sha256_of(theta: Floats) -> str:

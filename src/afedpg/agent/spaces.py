@@ -159,7 +159,7 @@ def to_json(space: Space[Any]) -> dict[str, Any]:
     if isinstance(space, spaces.MultiDiscrete):
         return {"kind": "multidiscrete", "nvec": space.nvec.tolist(), "start": space.start.tolist()}
     if isinstance(space, spaces.MultiBinary):
-        return {"kind": "multibinary", "shape": list(space.shape)}
+        return {"kind": "multibinary", "n": space.n if isinstance(space.n, int) else list(space.shape)}
     if isinstance(space, spaces.Dict):
         return {"kind": "dict", "spaces": [[name, to_json(part)] for name, part in space.spaces.items()]}
     if isinstance(space, spaces.Tuple):
@@ -179,7 +179,7 @@ def from_json(document: dict[str, Any]) -> Space[Any]:
     if kind == "multidiscrete":
         return spaces.MultiDiscrete(document["nvec"], start=document["start"])
     if kind == "multibinary":
-        return spaces.MultiBinary(document["shape"])
+        return spaces.MultiBinary(document["n"])
     if kind == "dict":
         return spaces.Dict({name: from_json(part) for name, part in document["spaces"]})
     if kind == "tuple":

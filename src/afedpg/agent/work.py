@@ -8,24 +8,29 @@ any process, with the same bits.
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import torch
+from numpy.typing import NDArray
 
 from afedpg.agent import gradient
-from afedpg.agent.advantage import Row, gae, standardized
+from afedpg.agent.advantage import Row, bootstrapped_returns, gae, standardized
 from afedpg.agent.baseline import Baseline, LinearBaseline, NoBaseline
 from afedpg.agent.critic import MlpBaseline
 from afedpg.agent.environments import Environments, MakeEnv
+from afedpg.agent.evaluate import evaluate
 from afedpg.agent.native import native_sampler
 from afedpg.agent.normalizer import moments_of
 from afedpg.agent.own_policy import MakePolicy, ModulePolicy
 from afedpg.agent.policy import MlpPolicy, Policy
+from afedpg.agent.policy_file import PolicyFile, contents
 from afedpg.agent.rollout import Rollout
 from afedpg.agent.sampler import GymnasiumSampler, Sampler
 from afedpg.agent.spaces import BoxActions
 from afedpg.config import AgentConfig, Config
 from afedpg.errors import ConfigError
-from afedpg.messages import AgentState, Floats, Report, Stats, Task, Vector
+from afedpg.messages import AgentState, Evaluation, Floats, Moments, Report, Stats, Task, Vector
 from afedpg.seeding import stream
 
 
@@ -84,6 +89,46 @@ class EnvironmentWorkload:
         )
         return state | changed | fitted, report
 
+    def evaluate(self, theta: Floats, statistics: Moments | None, iteration: int) -> list[Evaluation]:
+        """theta on every environment that differs from the others, as `evaluate_kind` says."""
+        record = self._config.record
+        kinds = ("sampled", "deterministic") if record.evaluate_kind == "both" else (record.evaluate_kind,)
+        scaled_by = statistics if self._agent.scale_observations else None
+        return [
+            self._evaluate(theta, scaled_by, agent_id, where, kind, iteration)
+            for agent_id, where in self.environments.distinct()
+            for kind in kinds
+        ]
+
+    def _evaluate(
+        self, theta: Floats, statistics: Moments | None, agent_id: int, where: str, kind: str, iteration: int
+    ) -> Evaluation:
+        generator = stream(self._config.seed, "evaluation", agent_id, iteration)
+        episodes = self._config.record.evaluate_episodes
+        env = self.environments.make(agent_id)
+        try:
+            outcome = evaluate(
+                self.policy, theta, statistics, env, episodes, kind == "deterministic", generator, agent_id
+            )
+        finally:
+            env.close()
+        low, high = outcome.interval
+        return Evaluation(kind, outcome.mean, outcome.deviation, low, high, episodes, where)
+
+    def export(self, theta: Floats, statistics: Moments | None) -> tuple[dict[str, NDArray[Any]], dict[str, str]]:
+        return contents(
+            PolicyFile(
+                task=self._config.environment,
+                env_kwargs=self._agent.env_kwargs,
+                policy=self.policy.describe(),
+                observation_space=self.environments.observations.space,
+                action_space=self.environments.actions.space,
+                layout=self.policy.layout,
+                theta=theta,
+                statistics=statistics if self._agent.scale_observations else None,
+            )
+        )
+
     @property
     def _uses_baseline(self) -> bool:
         return not self._a3c and self._agent.estimator == "gae"
@@ -110,7 +155,9 @@ class EnvironmentWorkload:
         values = self._baseline.values(state, seen)
         within, beyond = values[: rollout.steps], values[rollout.steps :]
         advantages = gae(rollout, within, beyond, self._agent.gamma, self._agent.gae_lambda)
-        return self._baseline.fit(state, rollout.observations, advantages + within), advantages
+        # whole returns, not lambda-returns: those carry a fresh baseline's zeros from report to report
+        returns = bootstrapped_returns(rollout, beyond, self._agent.gamma)
+        return self._baseline.fit(state, rollout.observations, returns), advantages
 
 
 def choose_sampler(config: Config, environments: Environments, policy: Policy) -> Sampler:

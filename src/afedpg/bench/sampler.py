@@ -122,9 +122,7 @@ class _Bench:
         fresh = before["episode_seed"][0] < 0  # the very first rollout starts with a reset of its own
         resets = self.body.resets(seeds[1:] if fresh else seeds[:-1])
         given = self.sampler.given[: self.steps]
-        self._timed(
-            lambda: closed_loop.physics_only(self.body.world, self.body.simulation, resets, given, ends)  # type: ignore[func-returns-value]
-        )
+        self._timed(lambda: closed_loop.physics_only(self.body.world, self.body.simulation, resets, given, ends))
         limit = self.steps / self.seconds
         done = self._timed(self.usual)
         return {LIMIT: limit, OURS: ours, USUAL: done / self.seconds}

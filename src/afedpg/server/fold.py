@@ -11,7 +11,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from afedpg.messages import Arrival, CloseRound, Event, Join, Leave, Moments, Rejected, Report, Task, TaskId
+from afedpg.config import Config
+from afedpg.messages import Arrival, CloseRound, Event, Join, Leave, Moments, Rejected, Report, Restart, Task, TaskId
 from afedpg.server import moments
 from afedpg.server.kernels import advance, norm
 from afedpg.server.rounds import average
@@ -26,6 +27,11 @@ class Limits:
 
     gradient_norm: float = math.inf
     delay: float = math.inf
+
+    @classmethod
+    def of(cls, config: Config) -> Limits:
+        network = config.network
+        return cls(network.max_norm, network.max_delay or math.inf)
 
 
 def step(
@@ -54,6 +60,13 @@ def _rejected(rule: ServerRule, state: ServerState, event: Rejected, limits: Lim
 
 def _deadline(rule: ServerRule, state: ServerState, event: CloseRound, limits: Limits) -> list[Task]:
     return _close_round(rule, state)
+
+
+def _restart(rule: ServerRule, state: ServerState, event: Restart, limits: Limits) -> list[Task]:
+    state.epoch += 1
+    state.outstanding.clear()
+    state.waiting.clear()
+    return []
 
 
 def _report(rule: ServerRule, state: ServerState, report: Report, limits: Limits) -> list[Task]:
@@ -151,4 +164,5 @@ _HANDLERS: dict[type, Callable[[ServerRule, ServerState, Any, Limits], list[Task
     Rejected: _rejected,
     Leave: _leave,
     CloseRound: _deadline,
+    Restart: _restart,
 }

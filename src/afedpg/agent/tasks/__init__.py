@@ -35,12 +35,17 @@ def task_of(kind: type) -> NativeTask | None:
     A class of one's own carries its task as the attribute `native_task`.
     """
     own: NativeTask | None = vars(kind).get("native_task")
-    if own is not None:
+    if own is not None or not has_task(kind):
         return own
-    package, _, module = kind.__module__.rpartition(".")
-    place = GYMNASIUM.get(f"{module}:{kind.__qualname__}") if package == "gymnasium.envs.mujoco" else None
-    if place is None:
-        return None
-    name, _, attribute = place.partition(":")
+    name, _, attribute = GYMNASIUM[_name(kind)].partition(":")
     found: NativeTask = getattr(importlib.import_module(f"afedpg.agent.tasks.{name}"), attribute)
     return found
+
+
+def has_task(kind: type) -> bool:
+    """Without importing, and so compiling, anything."""
+    return "native_task" in vars(kind) or _name(kind) in GYMNASIUM
+
+
+def _name(kind: type) -> str:
+    return f"{kind.__module__}:{kind.__qualname__}".removeprefix("gymnasium.envs.mujoco.")

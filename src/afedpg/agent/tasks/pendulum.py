@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from afedpg.agent.compiling import jit
+from afedpg.compiled import jit
 from afedpg.agent.tasks import task
 from afedpg.agent.tasks.task import NativeTask, World, clip, write
 

@@ -18,7 +18,7 @@ import numpy as np
 from numba import types as numba_types
 from numpy.typing import NDArray
 
-from afedpg.agent.compiling import first_class, jit
+from afedpg.compiled import first_class, jit
 
 TRACKED = 8  # numbers a task may carry from one step to the next
 
@@ -143,10 +143,10 @@ def clip(value: float, low: float, high: float) -> float:
 
 
 @jit
-def write(values: NDArray[np.float64], observation: NDArray[np.float64], start: int) -> int:
-    """Copy values into the observation from `start` on; where the next ones go."""
+def write(values: NDArray[np.float64], target: NDArray[np.float64], start: int) -> int:
+    """Copy values into the target from `start` on; where the next ones go."""
     for i in range(values.size):
-        observation[start + i] = values[i]
+        target[start + i] = values[i]
     return start + values.size
 
 

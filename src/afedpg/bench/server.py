@@ -1,0 +1,103 @@
+"""What one gradient costs the server, against one float64 copy of the same length.
+
+fold      the server's step alone: mix, normalize, step, look ahead, and the Task's theta~
+recorded  the same with the journal and run.db
+"""
+
+from __future__ import annotations
+
+import statistics
+import tempfile
+import time
+import tracemalloc
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from afedpg.config import from_settings
+from afedpg.engine.federation import Federation
+from afedpg.messages import Join, Report, Stats
+from afedpg.record import folder
+from afedpg.record.recorder import Recorder
+from afedpg.server.rules import afedpg
+from afedpg.server.schedules import Constant
+from afedpg.server.state import initial_state
+
+SIZES = {"Swimmer": 4_868, "Hopper": 69_638, "Walker2d": 274_956, "Humanoid": 727_074}
+COPY = "one float64 copy"
+
+
+def run(tasks: Sequence[str] = tuple(SIZES), rounds: int = 15) -> list[dict[str, Any]]:
+    """Rows {benchmark, task, subject, reference, ratio, ...}; prints a table on the way."""
+    rows: list[dict[str, Any]] = []
+    print(f"{'one gradient':<12}{'parameters':>12}{'copy, us':>12}{'fold, us':>12}{'fold/copy':>12}{'recorded/copy':>15}")
+    for task in tasks:
+        size = SIZES[task]
+        copy, fold, recorded = _measure(size, rounds)
+        ratio, whole = _median_ratio(fold, copy), _median_ratio(recorded, copy)
+        middle = statistics.median
+        print(f"{task:<12}{size:>12,}{middle(copy):>12.1f}{middle(fold):>12.1f}{ratio:>12.2f}{whole:>15.2f}", flush=True)
+        common = {"benchmark": "server", "task": task, "reference": COPY, "reference_us": middle(copy)}
+        rows.append({**common, "subject": "fold", "ratio": ratio, "subject_us": middle(fold)})
+        rows.append({**common, "subject": "fold, journal and run.db", "ratio": whole, "subject_us": middle(recorded)})
+        rows.append({**common, "subject": "bytes allocated by the fold", "ratio": _allocated(size) / (8 * size)})
+    return rows
+
+
+def _median_ratio(subject: list[float], reference: list[float]) -> float:
+    return statistics.median(mine / other for mine, other in zip(subject, reference, strict=True))
+
+
+def _measure(size: int, rounds: int) -> tuple[list[float], list[float], list[float]]:
+    """Microseconds of each, one entry per round, taken in turns."""
+    repeat = max(10, 2_000_000 // size)
+    source, target = np.ones(size), np.zeros(size)
+    with tempfile.TemporaryDirectory() as place:
+        config = from_settings({"task": "quadratic", "dimension": size, "agents": 1})
+        recorder = Recorder(folder.create(Path(place) / "run", config), config.record, rows=1, reports=1)
+        bare, kept = _gradients(size, None), _gradients(size, recorder)
+        times: tuple[list[float], list[float], list[float]] = ([], [], [])
+        for _ in range(rounds):
+            for entry, work in zip(times, (lambda: np.copyto(target, source), bare, kept), strict=True):
+                entry.append(_microseconds(work, repeat))
+        recorder.close(finished=False)
+    return times
+
+
+def _gradients(size: int, recorder: Recorder | None) -> Callable[[], None]:
+    """A federation of one agent; each call applies one gradient."""
+    rule = afedpg(Constant(0.1), Constant(0.01))
+    federation = Federation(rule, initial_state(rule, np.zeros(size)), recorder)
+    gradient = np.random.default_rng(0).standard_normal(size, np.float32)
+    tasks = federation.apply(Join(0), 0.0)
+
+    def work() -> None:
+        nonlocal tasks
+        [task] = tasks
+        tasks = federation.apply(Report(task.task_id, 0, gradient, task.version, None, Stats(1)), 0.0)
+        if recorder is not None:
+            recorder.journal.forget(recorder.journal.next_sequence)  # as checkpoints do: segments are reused
+
+    return work
+
+
+def _allocated(size: int) -> int:
+    """The most memory one gradient takes beyond what the server has."""
+    work = _gradients(size, None)
+    work()
+    tracemalloc.start()
+    before, _ = tracemalloc.get_traced_memory()
+    tracemalloc.reset_peak()
+    work()
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    return peak - before
+
+
+def _microseconds(work: Callable[[], None], repeat: int) -> float:
+    start = time.thread_time()
+    for _ in range(repeat):
+        work()
+    return (time.thread_time() - start) / repeat * 1e6

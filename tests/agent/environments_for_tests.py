@@ -1,0 +1,79 @@
+"""Small environments that do one thing each."""
+
+import gymnasium
+import numpy as np
+from gymnasium import spaces
+
+
+class Walk(gymnasium.Env):
+    """A random walk whose steps come from the environment's own seeded stream; ends after `length` steps."""
+
+    observation_space = spaces.Box(-np.inf, np.inf, (2,), np.float64)
+    action_space = spaces.Discrete(2)
+
+    def __init__(self, length=20):
+        self.length = length
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        self.state = self.np_random.standard_normal(2)
+        self.steps = 0
+        return self.state, {}
+
+    def step(self, action):
+        self.state += self.np_random.standard_normal(2) + (0.1 if action else -0.1)  # in place, on purpose
+        self.steps += 1
+        return self.state, float(self.state[0]), self.steps >= self.length, False, {}
+
+
+class Failing(Walk):
+    """Goes wrong, in the way named, at the agent's step 30."""
+
+    def __init__(self, how):
+        super().__init__()
+        self.how, self.total = how, 0
+
+    def step(self, action):
+        observation, reward, terminated, truncated, info = super().step(action)
+        self.total += 1
+        if self.total == 31:
+            if self.how == "raises":
+                raise RuntimeError("the wheel came off")
+            if self.how == "reward":
+                reward = float("nan")
+            if self.how == "observation":
+                observation = np.array([np.inf, 0.0])
+            if self.how == "shape":
+                observation = np.zeros(3)
+        return observation, reward, terminated, truncated, info
+
+
+class Forgetful(Walk):
+    """Does not honour its seed, so it cannot be brought back."""
+
+    def reset(self, *, seed=None, options=None):
+        return super().reset(seed=None if hasattr(self, "state") else seed, options=options)
+
+
+class Pictured(Walk):
+    render_mode = "rgb_array"
+
+    def render(self):
+        return np.full((33, 51, 3), 10 * self.steps, np.uint8)
+
+
+class Counting(Walk):
+    """Shows nothing of what it remembers: the actions taken, which are the reward."""
+
+    def reset(self, *, seed=None, options=None):
+        self.taken = 0
+        return np.zeros(2), {}
+
+    def step(self, action):
+        self.taken += int(action)
+        return np.zeros(2), float(self.taken), False, False, {}
+
+
+class Endless(Walk):
+    def __init__(self):
+        super().__init__(length=10**9)

@@ -1,0 +1,77 @@
+"""Evaluation: whole episodes on a stream of its own, with an honest interval."""
+
+import numpy as np
+import pytest
+from environments_for_tests import Pictured
+
+from afedpg.agent.evaluate import Evaluation, Film, evaluate, t_quantile
+from afedpg.agent.work import EnvironmentWorkload
+from afedpg.config import from_settings
+from afedpg.errors import ConfigError
+from afedpg.seeding import stream
+
+
+@pytest.fixture(scope="module")
+def work():
+    return EnvironmentWorkload(from_settings({"task": "CartPole-v1", "hidden": (8,)}))
+
+
+def run(work, seed, deterministic=True, episodes=5, env=None, on_step=None):
+    env = work.environments.make(0) if env is None else env
+    generator = stream(seed, "evaluation")
+    theta = work.initial_theta()
+    return evaluate(work.policy, theta, None, env, episodes, deterministic, generator, on_step=on_step)
+
+
+@pytest.mark.parametrize("deterministic", [True, False])
+def test_the_same_stream_gives_the_same_evaluation(work, deterministic):
+    assert run(work, 0, deterministic) == run(work, 0, deterministic)
+    assert run(work, 0, deterministic) != run(work, 1, deterministic)
+
+
+def test_returns_are_of_whole_episodes(work):
+    evaluation = run(work, 0)
+    assert evaluation.returns == tuple(float(length) for length in evaluation.lengths)
+    assert len(evaluation.returns) == 5
+
+
+@pytest.mark.parametrize(
+    ("freedom", "expected"), [(1, 12.7062), (2, 4.30265), (9, 2.26216), (49, 2.00958), (9999, 1.9602)]
+)
+def test_quantiles_of_students_t(freedom, expected):
+    assert t_quantile(freedom) == pytest.approx(expected, rel=1e-4)
+
+
+def test_the_interval_holds_the_mean_in_95_of_100():
+    generator = np.random.default_rng(0)
+    hits = 0
+    for _ in range(1000):
+        low, high = Evaluation(tuple(generator.normal(3, 2, size=5)), (1,) * 5).interval
+        hits += low <= 3 <= high
+    assert 930 <= hits <= 970
+
+
+def test_one_episode_says_nothing_about_the_spread():
+    assert Evaluation((3.0,), (1,)).interval == (-np.inf, np.inf)
+    assert Evaluation((3.0,), (1,)).deviation == 0
+
+
+@pytest.mark.parametrize("suffix", ["gif", "mp4"])
+def test_a_film_of_an_episode(tmp_path, suffix):
+    if suffix == "mp4":
+        pytest.importorskip("imageio_ffmpeg")
+    film = Film()
+    work = EnvironmentWorkload(from_settings({"task": "pictured", "hidden": (8,)}), lambda agent: Pictured())
+    evaluation = run(work, 0, episodes=1, on_step=film.shoot)
+    path = tmp_path / f"film.{suffix}"
+    film.write(path, 30)
+    assert len(film.frames) == evaluation.lengths[0] == 20
+    assert path.stat().st_size > 500
+
+
+@pytest.mark.filterwarnings("ignore:.*render")
+def test_films_that_cannot_be_made_are_named(work, tmp_path):
+    with pytest.raises(ConfigError, match="render_mode"):
+        run(work, 0, episodes=1, on_step=Film().shoot)
+    with pytest.raises(ConfigError, match="neither"):
+        Film().write(tmp_path / "film.avi", 30)

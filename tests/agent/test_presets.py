@@ -1,0 +1,33 @@
+"""The presets are the paper's table."""
+
+import pytest
+
+from afedpg.agent.work import EnvironmentWorkload
+from afedpg.config import from_settings, load_preset, presets, validate
+
+PAPER = {  # alpha, eta, T, K, parameters
+    "swimmer": (1e-3, 3e-4, 2048, 1000, 4_868),
+    "hopper": (1e-3, 1e-4, 1024, 2000, 69_638),
+    "walker2d": (1e-3, 5e-5, 1024, 5000, 274_956),
+    "humanoid": (1e-3, 1e-5, 512, 15000, 727_074),
+}
+
+
+@pytest.mark.parametrize("task", PAPER)
+def test_the_papers_table(task):
+    config = validate(from_settings({"task": task} | load_preset(task, "paper")))
+    schedule, agent = config.schedule, config.agent
+    parameters = EnvironmentWorkload(config).parameters
+    assert (schedule.alpha, schedule.eta, agent.steps, config.iterations, parameters) == PAPER[task]
+    assert (schedule.schedule, agent.gamma, agent.estimator, agent.scale_observations) == (
+        "constant",
+        0.99,
+        "gae",
+        False,
+    )
+
+
+@pytest.mark.parametrize("preset", presets())
+def test_every_preset_is_valid(preset):
+    task, kind = preset.split(".")
+    validate(from_settings({"task": task} | load_preset(task, kind)))

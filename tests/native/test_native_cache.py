@@ -1,0 +1,69 @@
+"""Compiled once on a machine: the first start says so, later ones load."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from afedpg import compiled
+
+PROGRAM = """
+from afedpg.agent import closed_loop
+from afedpg.agent.environments import Environments
+from afedpg.agent.policy import MlpPolicy
+from afedpg.config import from_settings
+from afedpg.seeding import stream
+
+environments = Environments(from_settings({"task": "Hopper-v4", "agents": 1}))
+from afedpg.agent.native import native_sampler
+policy = MlpPolicy(11, 3, True, (64, 64))
+sampler = native_sampler(environments, policy, 10, False)
+assert not isinstance(sampler, str), sampler
+sampler.sample(0, sampler.start(0, 0), policy.initial_theta(stream(0, "theta")), None)
+loops = (closed_loop.roll_out, closed_loop.replay)
+print(sum(sum(loop.stats.cache_misses.values()) for loop in loops))
+"""
+
+
+def start(folder: Path) -> tuple[int, str]:
+    environment = os.environ | {"NUMBA_CACHE_DIR": str(folder)}
+    done = subprocess.run(
+        [sys.executable, "-c", PROGRAM], env=environment, capture_output=True, text=True, check=True, timeout=300
+    )
+    return int(done.stdout), done.stderr
+
+
+def test_compiles_once_says_so_and_loads_afterwards(tmp_path: Path) -> None:
+    misses, said = start(tmp_path)
+    assert misses == 2
+    assert said == "compiling the native sampler, once on this machine (about 10 s)\n"
+    misses, said = start(tmp_path)
+    assert misses == 0
+    assert said == ""
+
+
+def test_a_cache_folder_that_cannot_be_written(tmp_path: Path) -> None:
+    blocked = tmp_path / "file"
+    blocked.write_text("not a folder")
+    _, said = start(blocked)
+    assert "Error" not in said
+
+
+def test_the_cache_depends_on_every_file_with_compiled_code(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    here = tmp_path / "afedpg"
+    shutil.copytree(Path(compiled.__file__).parent, here, ignore=shutil.ignore_patterns("__pycache__"))
+    monkeypatch.setattr(compiled, "__file__", str(here / "compiled.py"))
+    seen = {compiled._fingerprint()}
+    files = ["compiled.py", "server/kernels.py"]
+    files += [f"agent/{name}.py" for name in ("forward", "closed_loop", "mujoco_library", "advantage")]
+    files += [f"agent/tasks/{name}.py" for name in ("task", "swimmer", "walker", "ant", "humanoid", "pendulum")]
+    for name in files:
+        with (here / name).open("a") as file:
+            file.write("# another line\n")
+        seen.add(compiled._fingerprint())
+    assert len(seen) == 1 + len(files)

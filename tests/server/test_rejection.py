@@ -1,0 +1,164 @@
+"""What the server refuses: theta stays as it is, bit for bit, and fresh work goes out exactly where it is due."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from support import Fold, answer
+
+from afedpg.messages import Join, Leave, Moments, Rejected, Report, TaskId
+from afedpg.server.fold import Limits
+from afedpg.server.rules import afedpg, fedpg
+from afedpg.server.schedules import Constant
+
+RULE = afedpg(Constant(0.1), Constant(0.01))
+ROUNDS = fedpg(Constant(0.1), Constant(0.01))
+FINE = [1.0, 2.0, 3.0]
+
+
+def server_with_history(rule=RULE, limits=Limits()):
+    """Three agents, the first has answered twice: delays differ."""
+    server = Fold(rule, np.zeros(3), agents=3, limits=limits)
+    if not rule.synchronous:
+        server.answer(0, FINE)
+        server.answer(0, FINE)
+    return server
+
+
+NONSENSE = {
+    "nan": ([1.0, math.nan, 1.0], "not finite"),
+    "infinite": ([1.0, 1.0, -math.inf], "not finite"),
+    "short": ([1.0, 1.0], "2 numbers, theta has 3"),
+    "long": ([1.0] * 4, "4 numbers, theta has 3"),
+    "matrix": ([FINE], "3 numbers"),
+}
+
+
+@pytest.mark.parametrize("rule", [RULE, ROUNDS], ids=["afedpg", "fedpg"])
+@pytest.mark.parametrize(("gradient", "reason"), NONSENSE.values(), ids=NONSENSE)
+def test_a_gradient_that_is_none_changes_nothing_and_its_agent_gets_fresh_work(rule, gradient, reason):
+    server = server_with_history(rule)
+    before, old = server.bits, server.tasks[1]
+    [task] = server(answer(old, gradient))
+    assert server.bits == before
+    assert reason in server.state.rejected.reason
+    assert server.state.arrivals == []
+    assert (task.agent_id, task.version) == (1, server.state.iteration)
+    assert task.task_id != old.task_id
+    assert server(answer(old, FINE)) == []  # what it was given before is void
+    assert server.bits == before
+    server.answer(1, FINE)
+    assert server.state.rejected is None
+
+
+def test_a_gradient_above_the_bound_is_refused():
+    server = server_with_history(limits=Limits(gradient_norm=5.0))
+    before = server.bits
+    [task] = server.answer(1, [3.0, 4.0, 0.1])
+    assert (server.bits, task.version) == (before, 2)
+    assert "norm 5 is above the bound 5" in server.state.rejected.reason
+    server.answer(2, [3.0, 4.0, 0.0])
+    assert server.state.gradients == 3
+
+
+def test_a_stale_report_is_refused_beyond_the_bound_alone():
+    server = server_with_history(limits=Limits(delay=1))
+    before = server.bits
+    [task] = server.answer(1, FINE)  # version 0 at iteration 2
+    assert (server.bits, task.version) == (before, 2)
+    assert "stale: delay 2" in server.state.rejected.reason
+    server.answer(0, FINE)
+    server.answer(1, FINE)  # delay 1
+    assert server.state.gradients == 4
+
+
+IMPOSSIBLE = {
+    "no count": Moments(0, np.zeros(2), np.zeros(2)),
+    "half a count": Moments(1.5, np.zeros(2), np.zeros(2)),
+    "infinite count": Moments(math.inf, np.zeros(2), np.zeros(2)),
+    "nan mean": Moments(5, np.array([0.0, math.nan]), np.zeros(2)),
+    "infinite m2": Moments(5, np.zeros(2), np.array([math.inf, 0])),
+    "negative m2": Moments(5, np.zeros(2), np.array([-1e-9, 1.0])),
+    "one observation that varies": Moments(1, np.zeros(2), np.array([0.1, 0.0])),
+    "another number of quantities": Moments(5, np.zeros(3), np.zeros(3)),
+    "shapes apart": Moments(5, np.zeros(2), np.zeros(3)),
+    "a matrix": Moments(5, np.zeros((2, 2)), np.zeros((2, 2))),
+}
+
+
+@pytest.mark.parametrize("moments", IMPOSSIBLE.values(), ids=IMPOSSIBLE)
+def test_impossible_moments_are_refused_with_their_gradient(moments):
+    server = server_with_history()
+    server(answer(server.tasks[2], FINE, moments=Moments(4, np.ones(2), np.ones(2))))
+    before, statistics = server.bits, server.state.statistics
+    [task] = server(answer(server.tasks[1], FINE, moments=moments))
+    assert server.bits == before
+    assert server.state.statistics is task.statistics is statistics
+    assert server.state.rejected.reason.startswith("moments: ")
+
+
+@pytest.mark.parametrize("rule", [RULE, ROUNDS], ids=["afedpg", "fedpg"])
+def test_a_report_sent_twice_is_applied_once_and_makes_no_second_task(rule):
+    server = server_with_history(rule)
+    report = answer(server.tasks[1], FINE)
+    server(report)
+    before, gradients, waiting = server.bits, server.state.gradients, len(server.state.waiting)
+    assert server(report) == []
+    assert (server.bits, server.state.gradients, len(server.state.waiting)) == (before, gradients, waiting)
+    assert "not outstanding" in server.state.rejected.reason
+
+
+def test_reports_for_unknown_work_make_no_task():
+    server = server_with_history()
+    before, task = server.bits, server.tasks[1]
+    unknown = Report(TaskId(0, 999), 1, np.ones(3, np.float32), task.version)
+    another_epoch = Report(TaskId(1, task.task_id.counter), 1, np.ones(3, np.float32), task.version)
+    stranger = Report(task.task_id, 9, np.ones(3, np.float32), task.version)
+    another_version = Report(task.task_id, 1, np.ones(3, np.float32), 1)
+    for report in (unknown, another_epoch, stranger, another_version):
+        assert server(report) == []
+        assert server.bits == before
+    assert server.answer(1, FINE)
+
+
+def test_an_agent_that_joined_again_has_only_its_newest_work():
+    server = server_with_history()
+    old = server.tasks[1]
+    server(Join(1))
+    assert server(answer(old, FINE)) == []
+    assert len(server.answer(1, FINE)) == 1
+    assert server.state.gradients == 3
+
+
+def test_an_agent_that_left_is_forgotten():
+    server = server_with_history()
+    assert server(Leave(1)) == []
+    before = server.bits
+    assert server.answer(1, FINE) == []
+    assert server(Rejected(1, "cut off on the wire")) == []
+    assert server.bits == before
+    [task] = server(Rejected(2, "cut off on the wire"))
+    assert (task.agent_id, server.state.rejected.reason) == (2, "cut off on the wire")
+
+
+@pytest.mark.parametrize("rule", [RULE, ROUNDS], ids=["afedpg", "fedpg"])
+@given(st.data())
+def test_every_task_is_applied_at_most_once_whatever_is_sent_again(rule, data):
+    """Any report ever made may arrive any number of times, in any order, between joins and leaves."""
+    server = Fold(rule, np.zeros(3), agents=3)
+    known, applied = list(server.tasks.values()), []
+    for _ in range(data.draw(st.integers(1, 25))):
+        kind = data.draw(st.sampled_from(["report", "report", "report", "join", "leave"]))
+        agent_id = data.draw(st.integers(0, 2))
+        if kind == "report":
+            tasks = server(answer(data.draw(st.sampled_from(known)), FINE))
+        else:
+            tasks = server(Join(agent_id) if kind == "join" else Leave(agent_id))
+        known += tasks
+        applied += [arrival.task_id for arrival in server.state.arrivals]
+    assert len(set(applied)) == len(applied) == server.state.gradients
+    assert len({task.task_id for task in known}) == len(known)

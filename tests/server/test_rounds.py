@@ -1,0 +1,112 @@
+"""fedpg's barrier: a round closes when its last gradient arrives, its last missing agent leaves, or at a deadline."""
+
+from __future__ import annotations
+
+import numpy as np
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra.numpy import arrays
+from support import Fold, answer
+
+from afedpg.config import Config, ScheduleConfig
+from afedpg.messages import CloseRound, Join, Leave
+from afedpg.server.rules import afedpg, fedpg
+from afedpg.server.schedules import Constant, schedules
+
+RULE = fedpg(Constant(0.2), Constant(0.1))
+float32 = st.floats(-(2.0**100), 2.0**100, width=32)
+
+
+@given(arrays(np.float32, (4, 3), elements=float32), st.permutations(range(4)))
+def test_the_average_knows_nothing_of_the_order_of_arrival(gradients, order):
+    sorted_by_id, shuffled = Fold(RULE, np.zeros(3), agents=4), Fold(RULE, np.zeros(3), agents=4)
+    for agent_id in range(4):
+        sorted_by_id.answer(agent_id, gradients[agent_id])
+    for agent_id in order:
+        shuffled.answer(agent_id, gradients[agent_id])
+    assert sorted_by_id.bits == shuffled.bits
+    assert sorted_by_id.state.arrivals == shuffled.state.arrivals
+
+
+@given(arrays(np.float32, (3, 5), elements=st.floats(-10, 10, width=32)))
+def test_a_round_is_one_step_with_the_mean(gradients):
+    """The same step as one agent's whose gradient is the mean, if float32 could hold it."""
+    rounds = Fold(RULE, np.zeros(5), agents=3)
+    for agent_id in range(3):
+        tasks = rounds.answer(agent_id, gradients[agent_id])
+        assert [task.agent_id for task in tasks] == ([0, 1, 2] if agent_id == 2 else [])
+    mean = gradients.astype(np.float64).mean(axis=0)
+    np.testing.assert_allclose(rounds.state.buffers["0.direction"], 0.2 * mean, rtol=1e-12, atol=1e-14)
+    assert (rounds.state.iteration, rounds.state.gradients) == (1, 3)
+    assert {task.version for task in tasks} == {1}
+    assert [(a.gradient, a.agent, a.delay) for a in rounds.state.arrivals] == [(1, 0, 0), (2, 1, 0), (3, 2, 0)]
+
+
+@given(st.lists(arrays(np.float32, 3, elements=st.floats(-100, 100, width=32)), max_size=10))
+def test_a_round_of_one_is_afedpg(gradients):
+    one, other = Fold(RULE, np.zeros(3)), Fold(afedpg(Constant(0.2), Constant(0.1)), np.zeros(3))
+    for gradient in gradients:
+        one.answer(0, gradient)
+        other.answer(0, gradient)
+    assert one.bits == other.bits
+
+
+def test_at_the_deadline_the_server_steps_with_what_it_has():
+    server = Fold(RULE, np.zeros(2), agents=3)
+    server.answer(2, [1.0, 0.0])
+    server.answer(0, [3.0, 0.0])
+    late = server.tasks[1]
+    assert [task.agent_id for task in server(CloseRound())] == [0, 2]
+    np.testing.assert_allclose(server.state.buffers["0.direction"], [0.2 * 2.0, 0.0])
+    before = server.bits
+    [fresh] = server(answer(late, [1.0, 1.0]))  # too late: refused, but its agent is in the next round
+    assert server.bits == before
+    assert "late: its round closed 1 iterations ago" in server.state.rejected.reason
+    assert (fresh.agent_id, fresh.version) == (1, 1)
+    for agent_id in range(3):
+        tasks = server.answer(agent_id, [1.0, 1.0])
+    assert (len(tasks), server.state.iteration, server.state.gradients) == (3, 2, 5)
+
+
+def test_a_deadline_without_gradients_changes_nothing():
+    server = Fold(RULE, np.zeros(2), agents=2)
+    before = server.bits
+    assert server(CloseRound()) == []
+    assert (server.bits, server.state.iteration) == (before, 0)
+
+
+def test_the_round_closes_when_its_last_missing_agent_leaves():
+    server = Fold(RULE, np.zeros(2), agents=3)
+    server.answer(0, [1.0, 0.0])
+    server.answer(1, [0.0, 1.0])
+    assert [task.agent_id for task in server(Leave(2))] == [0, 1]
+    np.testing.assert_allclose(server.state.buffers["0.direction"], [0.1, 0.1])
+
+
+def test_an_agent_that_leaves_takes_its_gradient_along():
+    server = Fold(RULE, np.zeros(2), agents=3)
+    server.answer(0, [100.0, 0.0])
+    assert server(Leave(0)) == []
+    server.answer(1, [0.0, 1.0])
+    assert [task.agent_id for task in server.answer(2, [0.0, 3.0])] == [1, 2]
+    np.testing.assert_allclose(server.state.buffers["0.direction"], [0.0, 0.4])
+    assert server(Leave(1)) == server(Leave(2)) == []  # nobody is left, nothing is stepped with
+    assert server.state.iteration == 1
+
+
+def test_who_joins_an_open_round_belongs_to_it():
+    server = Fold(RULE, np.zeros(2), agents=2)
+    server.answer(0, [1.0, 0.0])
+    server(Join(2))
+    assert server.answer(1, [1.0, 0.0]) == []
+    assert len(server.answer(2, [1.0, 0.0])) == 3
+
+
+@given(st.integers(1, 64), st.floats(0.001, 1), st.floats(0.001, 1), st.booleans())
+def test_fedpg_makes_n_times_fewer_steps_with_n_times_the_constants(agents, alpha, eta, literal):
+    chosen = ScheduleConfig(alpha=alpha, eta=eta, literal_constants=literal)
+    mine, step = schedules(Config("quadratic", "fedpg", agents, schedule=chosen))
+    factor = 1 if literal else agents
+    assert (mine(3, 2), step(3, 2)) == (min(1.0, factor * alpha), factor * eta)
+    others, step = schedules(Config("quadratic", "afedpg", agents, schedule=chosen))
+    assert (others(3, 2), step(3, 2)) == (alpha, eta)
