@@ -3,7 +3,7 @@ VENV ?= .venv
 PYTHON ?= python3
 BIN := $(VENV)/bin
 
-.PHONY: demo test check mutants chaos acceptance bench figures lock clean
+.PHONY: demo test check mutants chaos proto acceptance bench figures lock clean
 
 demo: $(VENV)/installed
 	$(BIN)/python examples/demo.py
@@ -19,6 +19,14 @@ check: $(VENV)/installed
 
 mutants: $(VENV)/installed
 	$(BIN)/python tests/mutants.py
+
+# Everything that can go wrong with a federation, at full length: about ten minutes.
+chaos: $(VENV)/installed
+	AFEDPG_FUZZ=100000 $(BIN)/python -m pytest tests/chaos tests/network --long
+
+# Writes the protocol's Python classes again after federation.proto has changed.
+proto: $(VENV)/installed
+	cd src/afedpg/engine/grpc && $(abspath $(BIN))/python -m grpc_tools.protoc -I. --python_out=. --pyi_out=. federation.proto
 
 bench: $(VENV)/installed
 	$(BIN)/afedpg bench

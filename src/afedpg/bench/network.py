@@ -28,6 +28,7 @@ import numpy as np
 from afedpg.config import from_settings
 from afedpg.engine.grpc import federation_pb2 as pb
 from afedpg.engine.grpc import wire
+from afedpg.engine.grpc.calls import EOF, open_work
 from afedpg.engine.grpc.certs import make_certificates
 from afedpg.engine.grpc.terms import terms
 from afedpg.engine.grpc.tls import Identity
@@ -63,7 +64,13 @@ def hold(agents: int = MANY, seconds: float = 60.0, parameters: int = SIZES["swi
         make_certificates(certs, ["127.0.0.1"], [f"agent-{number}" for number in range(agents)], 1)
         with _federation(certs, Path(scratch) / "run", parameters) as address, _one_process() as clients:
             left = clients.submit(_hold_clients, address, certs, agents, parameters, seconds).result()
-    return {"benchmark": "network-hold", "task": "swimmer", "subject": left, "reference": agents, "ratio": left / agents}
+    return {
+        "benchmark": "network-hold",
+        "task": "swimmer",
+        "subject": left,
+        "reference": agents,
+        "ratio": left / agents,
+    }
 
 
 def _measure(certs: Path, out: Path, name: str, seconds: float) -> tuple[float, float]:
@@ -123,12 +130,12 @@ def _process(command: list[str]) -> Iterator[Any]:
 
 def _serve_echo(address: str, certs: str, parameters: str) -> None:
     async def echo(requests: Any, context: Any) -> None:
-        while (data := await context.read()) is not grpc.aio.EOF:
+        while (data := await context.read()) is not EOF:
             await context.write(data)
 
     async def serve() -> None:
         server = grpc.aio.server(options=_options(int(parameters)))
-        methods = {"Echo": grpc.stream_stream_rpc_method_handler(echo)}
+        methods: dict[str, Any] = {"Echo": grpc.stream_stream_rpc_method_handler(echo)}
         server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler("afedpg.bench", methods),))
         server.add_secure_port(address, Identity.read(Path(certs) / "server").for_server())
         await server.start()
@@ -185,7 +192,8 @@ async def _worker(address: str, identity: Path, parameters: int, counts: list[in
 async def _echoed(address: str, identity: Path, parameters: int, counts: list[int], number: int) -> None:
     credentials = Identity.read(identity).for_client()
     async with grpc.aio.secure_channel(address, credentials, _options(parameters)) as channel:
-        call: Any = channel.stream_stream(ECHO)()
+        open_echo: Any = channel.stream_stream
+        call = open_echo(ECHO)()
         data = bytes(4 * parameters)
         while True:
             await call.write(data)
@@ -202,7 +210,7 @@ async def _join(address: str, identity: Path, parameters: int) -> Any:
     )  # fmt: skip
     credentials = Identity.read(identity).for_client()
     async with grpc.aio.secure_channel(address, credentials, _options(parameters)) as channel:
-        call: Any = channel.stream_stream(f"/{wire.SERVICE}/Work")()
+        call = open_work(channel)
         await call.write(pb.FromAgent(join=join).SerializeToString())
         yield call
 

@@ -27,7 +27,7 @@ from afedpg.agent.policy import MlpPolicy
 from afedpg.agent.simulation import Body, body_of
 from afedpg.config import Config, from_settings
 from afedpg.errors import AfedpgError
-from afedpg.messages import AgentState, Floats
+from afedpg.messages import AgentState, Floats, Moments
 from afedpg.seeding import stream, thaw
 
 # the paper's networks and timesteps per gradient
@@ -74,7 +74,7 @@ def _row(task: str, speeds: dict[str, list[float]], reference: str) -> dict[str,
 
 def measure(task: str, rounds: int) -> dict[str, list[float]]:
     """Steps per second of each, one entry per round."""
-    bench = _Bench.make(task)
+    bench = Bench.make(task)
     speeds: dict[str, list[float]] = {LIMIT: [], OURS: [], USUAL: []}
     bench.round()  # caches, branch predictors and allocators warm up
     for _ in range(rounds):
@@ -85,7 +85,7 @@ def measure(task: str, rounds: int) -> dict[str, list[float]]:
 
 
 @dataclass
-class _Bench:
+class Bench:
     """Agent 0 rolls out, agent 1's environment does the physics alone."""
 
     environments: Environments
@@ -95,9 +95,10 @@ class _Bench:
     state: AgentState
     usual: Callable[[], int]
     steps: int
+    statistics: Moments | None = None
 
     @staticmethod
-    def make(task: str) -> _Bench:
+    def make(task: str) -> Bench:
         hidden, steps = PAPER.get(task, OTHERS)
         config = from_settings({"task": task, "agents": 3, "hidden": hidden, "steps": steps})
         environments = Environments(config)
@@ -109,11 +110,11 @@ class _Bench:
         if isinstance(sampler, str) or isinstance(body, str):
             raise AfedpgError(f"bench: {task} has no native sampler: {sampler}")
         usual = _usual(config, environments, policy, theta, steps // 8)
-        return _Bench(environments, sampler, body, theta, sampler.start(0, 0), usual, steps)
+        return Bench(environments, sampler, body, theta, sampler.start(0, 0), usual, steps)
 
     def round(self) -> dict[str, float]:
         before = self.state
-        changed, rollout, _ = self._timed(lambda: self.sampler.sample(0, before, self.theta, None))
+        changed, rollout, _ = self._timed(lambda: self.sampler.sample(0, before, self.theta, self.statistics))
         ours = self.steps / self.seconds
         self.state = before | changed
         self._put_body(before)

@@ -32,13 +32,17 @@ COPY = "one float64 copy"
 def run(tasks: Sequence[str] = tuple(SIZES), rounds: int = 15) -> list[dict[str, Any]]:
     """Rows {benchmark, task, subject, reference, ratio, ...}; prints a table on the way."""
     rows: list[dict[str, Any]] = []
-    print(f"{'one gradient':<12}{'parameters':>12}{'copy, us':>12}{'fold, us':>12}{'fold/copy':>12}{'recorded/copy':>15}")
+    print(
+        f"{'one gradient':<12}{'parameters':>12}{'copy, us':>12}{'fold, us':>12}{'fold/copy':>12}{'recorded/copy':>15}"
+    )
     for task in tasks:
         size = SIZES[task]
         copy, fold, recorded = _measure(size, rounds)
         ratio, whole = _median_ratio(fold, copy), _median_ratio(recorded, copy)
         middle = statistics.median
-        print(f"{task:<12}{size:>12,}{middle(copy):>12.1f}{middle(fold):>12.1f}{ratio:>12.2f}{whole:>15.2f}", flush=True)
+        print(
+            f"{task:<12}{size:>12,}{middle(copy):>12.1f}{middle(fold):>12.1f}{ratio:>12.2f}{whole:>15.2f}", flush=True
+        )
         common = {"benchmark": "server", "task": task, "reference": COPY, "reference_us": middle(copy)}
         rows.append({**common, "subject": "fold", "ratio": ratio, "subject_us": middle(fold)})
         rows.append({**common, "subject": "fold, journal and run.db", "ratio": whole, "subject_us": middle(recorded)})

@@ -12,7 +12,8 @@ from typing import Any
 
 import psutil
 
-from afedpg.engine.training import configure, run as train_run
+from afedpg.engine.training import configure
+from afedpg.engine.training import run as train_run
 
 FEW, MANY = 100, 10_000
 ARRIVALS = 100_000

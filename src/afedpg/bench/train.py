@@ -1,0 +1,116 @@
+"""Whole training, rollout to record, against the physics it needs and against Stable-Baselines3's A2C.
+
+Three things take turns in one process, one thread, report after report, in processor time:
+
+    physics only         a rollout's actions and resets once more, mj_step in a compiled loop: the limit
+    training             rollout, gradient, critic, fold, journal and run.db of one report
+    A2C                  Stable-Baselines3 with the same network and T, one environment (pip install "afedpg[bench]")
+
+The critic is that of the preset whose returns are claimed.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import statistics
+import tempfile
+import time
+import warnings
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from afedpg.bench import sampler
+from afedpg.config import Config
+from afedpg.engine.federation import Federation
+from afedpg.engine.training import Own, configure, prepare
+from afedpg.messages import Join
+from afedpg.record import folder
+from afedpg.record.recorder import Recorder
+
+PRESETS = {"swimmer": "paper", "hopper": "tuned", "walker2d": "tuned", "humanoid": "tuned"}
+LIMIT, OURS, A2C = sampler.LIMIT, "training", "Stable-Baselines3 A2C"
+
+
+def run(tasks: Sequence[str] = tuple(PRESETS), rounds: int = 9) -> list[dict[str, Any]]:
+    """Rows {benchmark, task, subject, reference, ratio, ...}; prints a table on the way."""
+    torch.set_num_threads(1)
+    rows: list[dict[str, Any]] = []
+    print(f"{'steps per second':<18}{LIMIT:>16}{OURS:>12}{A2C:>24}{'ours/limit':>12}{'ours/A2C':>10}")
+    for task in tasks:
+        speeds = _measure(task, rounds)
+        mine = [_row(task, speeds, reference) for reference in (LIMIT, A2C) if speeds[reference]]
+        medians = {name: f"{statistics.median(values):,.0f}" if values else "-" for name, values in speeds.items()}
+        ratios = [f"{row['ratio']:.3f}" for row in mine] + ["-"] * (2 - len(mine))
+        print(
+            f"{task:<18}{medians[LIMIT]:>16}{medians[OURS]:>12}{medians[A2C]:>24}{ratios[0]:>12}{ratios[1]:>10}",
+            flush=True,
+        )
+        rows += mine
+    if importlib.util.find_spec("stable_baselines3") is None:
+        print('without A2C: `pip install "afedpg[bench]"` brings it')
+    return rows
+
+
+def _row(task: str, speeds: dict[str, list[float]], reference: str) -> dict[str, Any]:
+    ratios = [ours / other for ours, other in zip(speeds[OURS], speeds[reference], strict=True)]
+    return {
+        "benchmark": "train",
+        "task": task,
+        "subject": f"{OURS}, preset {PRESETS.get(task, 'default')}",
+        "reference": reference,
+        "ratio": statistics.median(ratios),
+        "lowest": min(ratios),
+        "highest": max(ratios),
+        "subject_per_second": statistics.median(speeds[OURS]),
+        "reference_per_second": statistics.median(speeds[reference]),
+    }
+
+
+def _measure(task: str, rounds: int) -> dict[str, list[float]]:
+    """Steps per second of each, one entry per report; the first report warms everything up."""
+    config = configure(task, PRESETS.get(task), {"agents": 1, "iterations": rounds + 1})
+    physics, learn = sampler.Bench.make(config.environment), _a2c(config)
+    speeds: dict[str, list[float]] = {LIMIT: [], OURS: [], A2C: []}
+    with tempfile.TemporaryDirectory() as place:
+        recorder = Recorder(folder.create(Path(place) / "run", config), config.record, rounds, reports=1)
+        workload, rule, server = prepare(config, Own())
+        federation = Federation(rule, server, recorder)
+        state = workload.start(0)
+        [work] = federation.apply(Join(0), 0.0)
+        for count in range(rounds + 1):
+            # the same theta~ and statistics: as a policy changes, so do the contacts, and the physics' own speed
+            physics.theta, physics.statistics = work.theta.copy(), work.statistics
+            start = time.thread_time()
+            state, report = workload.work(state, work)
+            [work] = federation.apply(report, float(count))
+            speeds[OURS].append(report.stats.steps / (time.thread_time() - start))
+            speeds[LIMIT].append(physics.round()[LIMIT])
+            if learn is not None:
+                start = time.thread_time()
+                speeds[A2C].append(learn() / (time.thread_time() - start))
+        recorder.close(finished=False)
+    physics.environments.close()
+    return {name: values[1:] for name, values in speeds.items()}
+
+
+def _a2c(config: Config) -> Callable[[], int] | None:
+    if importlib.util.find_spec("stable_baselines3") is None:
+        return None
+    import gymnasium
+    from stable_baselines3 import A2C as Model
+
+    agent = config.agent
+    shape = {"net_arch": list(agent.hidden), "activation_fn": torch.nn.ReLU}
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # older task versions are asked for on purpose
+        env = gymnasium.make(config.environment)  # as its users make it
+    model = Model("MlpPolicy", env, n_steps=agent.steps, policy_kwargs=shape, device="cpu", seed=config.seed)
+
+    def learn() -> int:
+        model.learn(agent.steps, reset_num_timesteps=False)
+        return agent.steps
+
+    return learn
