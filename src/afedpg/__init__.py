@@ -1,10 +1,10 @@
 """Asynchronous federated policy gradients.
 
-    Task(theta~, version)                                        a server hands out work ...
-      -> policy -> rollout -> advantage -> gradient ->           agent/ (or problems/): work(state, task) -> (state, report)
-    Report(gradient, version)                                    ... an agent answers when it is done ...
-      -> mix -> normalize -> step -> lookahead ->                server/: step(state, event) -> (state, tasks)
-    Task(theta~, version) ...                                    ... and gets fresh parameters, at once, alone
+    Task(theta~, version)                            a server hands out work ...
+      -> policy -> rollout -> advantage -> gradient -> agent/ (or problems/): work(state, task) -> (state, report)
+    Report(gradient, version)                        ... an agent answers when it is done ...
+      -> mix -> normalize -> step -> lookahead ->      server/: step(state, event) -> (state, tasks)
+    Task(theta~, version) ...                        ... and gets fresh parameters, at once, alone
 
 engine/ decides when they meet (virtual time or real), record/ keeps what happened, cli.py is the command `afedpg`.
 """

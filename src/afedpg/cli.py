@@ -13,10 +13,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from afedpg import config as configuration
+from afedpg.commands import bench, network
 from afedpg.errors import AfedpgError, ConfigError
+from afedpg.experiments import commands as reproduction
 
 if TYPE_CHECKING:
     from afedpg.engine.training import Result
+    from afedpg.messages import Evaluation
 
 RUNS = Path("runs")
 
@@ -58,8 +61,12 @@ def _parser() -> argparse.ArgumentParser:
     commands = parser.add_subparsers(required=True, metavar="COMMAND", parser_class=_Parser)
     _add_train(commands)
     _add_resume(commands)
+    _add_evaluate(commands)
     _add_replay(commands)
     _add_runs(commands)
+    reproduction.add_commands(commands)
+    network.add_commands(commands, _command, _add_settings)
+    bench.add_commands(commands, _command)
     return parser
 
 
@@ -82,6 +89,14 @@ def _add_workers(parser: argparse.ArgumentParser) -> None:
 def _add_train(commands: Any) -> None:
     example = "afedpg train lq-bandit --method afedpg --agents 8 --iterations 1000 --schedule global --eta 1"
     parser = _command(commands, "train", "train a policy", example, _train)
+    _add_settings(parser)
+    parser.add_argument("--seeds", metavar="A-B", help="one run per seed, for example 0-4 or 0,3,7")
+    parser.add_argument("--out", metavar="DIR", help="run folder; default: runs/TASK-METHOD-seedS")
+    _add_workers(parser)
+
+
+def _add_settings(parser: argparse.ArgumentParser) -> None:
+    """TASK, everything a run can be told, and --preset."""
     groups: dict[str | None, Any] = {None: parser}
     for name, kind in configuration.SECTIONS.items():
         groups[name] = parser.add_argument_group(name, (kind.__doc__ or "").strip())
@@ -91,9 +106,6 @@ def _add_train(commands: Any) -> None:
         elif entry.name != "own":
             _add_option(groups[section], entry, configuration.hint_of(section, entry.name))
     parser.add_argument("--preset", help="settings to start from: paper, tuned, or a .toml file of your own")
-    parser.add_argument("--seeds", metavar="A-B", help="one run per seed, for example 0-4 or 0,3,7")
-    parser.add_argument("--out", metavar="DIR", help="run folder; default: runs/TASK-METHOD-seedS")
-    _add_workers(parser)
 
 
 def _add_option(group: Any, entry: dataclasses.Field[Any], hint: Any) -> None:
@@ -168,14 +180,17 @@ def _train(options: argparse.Namespace) -> int:
 
 
 def _seeds(text: str) -> list[int]:
-    try:
-        seeds: list[int] = []
-        for part in text.split(","):
-            first, _, last = part.partition("-")
-            seeds += range(int(first), int(last or first) + 1)
-        return seeds
-    except ValueError as error:
-        raise ConfigError(f"seeds: '{text}' is not like 0-4 or 0,3,7") from error
+    seeds: list[int] = []
+    for part in text.split(","):
+        first, _, last = part.partition("-")
+        try:
+            named = range(int(first), int(last or first) + 1)
+        except ValueError:
+            named = range(0)
+        if not named:
+            raise ConfigError(f"seeds: '{text}' is not like 0-4 or 0,3,7")
+        seeds += named
+    return seeds
 
 
 def _train_one(options: argparse.Namespace, settings: dict[str, Any], several: bool) -> None:
@@ -200,6 +215,14 @@ def _workers(options: argparse.Namespace, default: int) -> int:
     return workers
 
 
+def _show_evaluations(evaluations: Sequence[Evaluation]) -> None:
+    for evaluation in evaluations:
+        where = f" on {evaluation.environment}" if evaluation.environment else ""
+        spread = f"; 95% interval of the mean {evaluation.low:.6g} to {evaluation.high:.6g}, deviation "
+        spread += f"{evaluation.std:.4g}, {evaluation.episodes} episodes"
+        print(f"theta, {evaluation.kind}{where}: {evaluation.mean:.6g}{spread if evaluation.episodes else ''}")
+
+
 def _report(options: argparse.Namespace, result: Result) -> None:
     if options.json:
         summary = {
@@ -209,16 +232,13 @@ def _report(options: argparse.Namespace, result: Result) -> None:
         }  # fmt: skip
         print(json.dumps(summary))
         return
-    for evaluation in result.evaluations:
-        where = f" on {evaluation.environment}" if evaluation.environment else ""
-        spread = f" (95%: {evaluation.low:.6g} to {evaluation.high:.6g})" if evaluation.episodes else ""
-        print(f"theta, {evaluation.kind}{where}: {evaluation.mean:.6g}{spread}")
+    _show_evaluations(result.evaluations)
     print(f"{result.gradients} gradients, {result.samples} samples, {result.seconds:.6g} virtual seconds")
     print(f"theta SHA-256 {result.sha256}")
     print(f"run folder: {result.out}")
 
 
-# resume, replay, runs
+# resume, evaluate, replay, runs
 
 
 def _add_resume(commands: Any) -> None:
@@ -237,6 +257,32 @@ def _resume(options: argparse.Namespace) -> int:
         workers = _workers(options, default_workers(config))
         result = resume(options.run, workers=workers, on_arrival=display.arrived, warn=display.warn)
     _report(options, result)
+    return 0
+
+
+def _add_evaluate(commands: Any) -> None:
+    example = "afedpg evaluate runs/swimmer-afedpg-seed0 --episodes 20 --video swim.gif"
+    parser = _command(commands, "evaluate", "how good is a run's theta", example, _evaluate)
+    parser.add_argument("run", metavar="RUN", help="the run folder")
+    parser.add_argument("--episodes", type=int, default=50, metavar="N", help="episodes of each kind (default: 50)")
+    kinds = ("both", "sampled", "deterministic")
+    parser.add_argument("--kind", choices=kinds, default="both", help="how theta acts (default: both)")
+    parser.add_argument("--seed", type=int, metavar="S", help="other episodes than the run's own seed gives")
+    parser.add_argument("--video", metavar="FILE", help="also film one deterministic episode, as .mp4 or .gif")
+
+
+def _evaluate(options: argparse.Namespace) -> int:
+    from afedpg.engine.evaluation import evaluate_run, film_run
+
+    evaluations = evaluate_run(options.run, options.episodes, options.kind, options.seed)
+    if options.video:
+        filmed = film_run(options.run, Path(options.video))
+        if not options.json:
+            print(f"{options.video}: one episode, return {filmed:.6g}")
+    if options.json:
+        print(json.dumps([dataclasses.asdict(evaluation) for evaluation in evaluations]))
+    else:
+        _show_evaluations(evaluations)
     return 0
 
 

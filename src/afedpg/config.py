@@ -22,6 +22,7 @@ SHORT_NAMES = {"swimmer": "Swimmer-v4", "hopper": "Hopper-v4", "walker2d": "Walk
 PROBLEMS = ("quadratic", "lq-bandit", "saturating-bandit", "softmax-mdp")
 METHODS = ("afedpg", "afedpg-vanilla", "fedpg", "pg", "pg-plain", "a3c")
 SCHEDULES = ("constant", "linear", "global", "fosp")
+ENGINES = ("virtual", "local", "grpc")  # grpc is what `afedpg server` runs
 TIMINGS = ("linear", "straggler", "leader", "equal", "list", "lognormal", "pareto", "trace")
 
 
@@ -36,9 +37,9 @@ def option(default: Any, help: str, choices: tuple[str, ...] = ()) -> Any:
 class ScheduleConfig:
     """alpha and eta over the run."""
 
-    schedule: str = option("constant", "how alpha and eta change over the run", SCHEDULES)
+    schedule: str = option("linear", "how alpha and eta change over the run", SCHEDULES)
     alpha: float = option(0.1, "weight of the new gradient in the direction, in (0, 1]")
-    eta: float = option(1e-2, "length of a server step; eta0 of the global and fosp schedules")
+    eta: float = option(3e-2, "length of a server step; eta0 of the global and fosp schedules")
     eta_floor: float = option(0.0, "where the linear schedule's eta stops falling")
     literal: bool = option(False, "index the decaying schedules as printed, without the clamp max(v, (k+1)//2)")
     literal_constants: bool = option(False, "fedpg keeps alpha and eta as given, instead of N times both")
@@ -70,7 +71,7 @@ class AgentConfig:
     estimator: str = option("gae", "gradient estimator", ("gae", "reinforce"))
     gamma: float = option(0.99, "discount, in (0, 1]")
     gae_lambda: float = option(0.95, "GAE's lambda, in [0, 1]")
-    baseline: str = option("linear", "local value estimate, never sent", ("linear", "mlp", "none"))
+    baseline: str = option("mlp", "local value estimate, never sent", ("linear", "mlp", "none"))
     baseline_hidden: tuple[int, ...] = option((64, 64), "widths of the mlp baseline")
     baseline_rate: float = option(1e-3, "Adam's rate for the mlp baseline")
     baseline_epochs: int = option(2, "passes over a rollout per fit of the mlp baseline")
@@ -96,6 +97,19 @@ class RecordConfig:
     keep_reports: bool = option(False, "keep every report of the run in the journal")
     evaluate_every: int = option(0, "evaluate theta every so many iterations per agent; 0 only at the end")
     evaluate_episodes: int = option(10, "episodes per evaluation")
+    evaluate_kind: str = option("both", "how theta acts when evaluated", ("both", "sampled", "deterministic"))
+
+
+@dataclass(frozen=True)
+class NetworkConfig:
+    """Agents in other processes: how long the server waits for them, and what it believes of a report."""
+
+    lease: float = option(15.0, "seconds of silence after which an agent is dropped; it may come back")
+    deadline: float = option(0.0, "fedpg: seconds after which a round closes with the gradients it has; 0: never")
+    max_norm: float = option(1e9, "reports whose gradient is longer are refused")
+    max_delay: int = option(0, "reports with a larger delay are refused; 0: none is")
+    max_rate: float = option(1000.0, "reports per second an agent may send")
+    durable: bool = option(False, "a Task goes out only once the journal is on the disk: survives a power cut")
 
 
 @dataclass(frozen=True)
@@ -105,7 +119,7 @@ class Config:
     agents: int = option(8, "N, number of agents")
     iterations: int = option(100, "K, gradients per agent on average: the run ends after K x N")
     seed: int = option(0, "seeds everything that is random")
-    engine: str = option("virtual", "what decides when agents and server meet", ("virtual",))
+    engine: str = option("virtual", "what decides when agents and server meet", ENGINES)
     dimension: int = option(10, "quadratic: number of parameters")
     noise: float = option(1.0, "quadratic: deviation of the gradient's noise")
     from_run: str = option("", "start from the theta and the statistics of this run")
@@ -115,6 +129,7 @@ class Config:
     timing: TimingConfig = TimingConfig()
     agent: AgentConfig = AgentConfig()
     record: RecordConfig = RecordConfig()
+    network: NetworkConfig = NetworkConfig()
 
     @property
     def environment(self) -> str:
@@ -140,7 +155,10 @@ class Config:
         return {name: value for name, value in dataclasses.asdict(self).items() if value is not None}
 
 
-SECTIONS = {"schedule": ScheduleConfig, "timing": TimingConfig, "agent": AgentConfig, "record": RecordConfig}
+SECTIONS = {
+    "schedule": ScheduleConfig, "timing": TimingConfig, "agent": AgentConfig, "record": RecordConfig,
+    "network": NetworkConfig,
+}  # fmt: skip
 
 
 def options() -> Iterator[tuple[str | None, dataclasses.Field[Any]]]:
@@ -245,6 +263,7 @@ def validate(config: Config) -> Config:
     _check_run(config)
     _check_timing(config)
     _check_agent(config.agent)
+    _check_network(config.network)
     return config
 
 
@@ -306,16 +325,24 @@ def _check_timing(config: Config) -> None:
     }
     for name, agents in named.items():
         for agent, seconds in agents.items():
-            known = agent.isdigit() and int(agent) < config.agents
+            known = agent.isdecimal() and int(agent) < config.agents
             _require(known, f"{name}: there is no agent {agent}; agents are 0 to {config.agents - 1}")
-            _require(seconds >= 0, f"{name}: {seconds} seconds; must not be negative")
+            _require(0 <= seconds < math.inf, f"{name}: {seconds} seconds; must be a time, and not negative")
     for agent, seconds in timing.drop.items():
         _require(seconds > timing.late.get(agent, 0.0), f"drop: agent {agent} would leave before it has joined")
-    working = set(range(config.agents)) - set(timing.silent) - {int(agent) for agent in timing.drop}
+    working = config.agents - len(set(timing.silent) | {int(agent) for agent in timing.drop})
     _require(len(set(timing.silent)) < config.agents, "silent: every agent is silent; nothing would ever arrive")
-    _require(bool(working), "drop: every agent that answers leaves; the run could not end")
+    _require(working > 0, "drop: every agent that answers leaves; the run could not end")
     stuck = config.method == "fedpg" and bool(timing.silent)
     _require(not stuck, "silent: fedpg waits for every agent and would wait for ever; use afedpg, or no silent agents")
+
+
+def _check_network(network: NetworkConfig) -> None:
+    _require(network.lease >= 0.5, f"lease: {network.lease} seconds; at least 0.5 are needed")
+    _require(network.deadline >= 0, f"deadline: {network.deadline} is negative")
+    _require(network.max_norm > 0, f"max_norm: {network.max_norm} must be above 0")
+    _require(network.max_delay >= 0, f"max_delay: {network.max_delay} is negative")
+    _require(network.max_rate > 0, f"max_rate: {network.max_rate} must be above 0")
 
 
 def _check_agent(agent: AgentConfig) -> None:

@@ -3,7 +3,7 @@
     Task   (server -> agent)   theta~ and the iteration it belongs to
     Report (agent -> server)   a gradient of the expected return, uphill, and where it was taken
 
-The server is a fold over events: Join | Report | Rejected | Leave | CloseRound.
+The server is a fold over events: Join | Report | Rejected | Leave | CloseRound | Restart.
 """
 
 from __future__ import annotations
@@ -113,7 +113,12 @@ class CloseRound:
     """The deadline of a synchronous round: the server steps with the gradients it has."""
 
 
-Event = Join | Report | Rejected | Leave | CloseRound
+@dataclass(frozen=True, slots=True)
+class Restart:
+    """The server process was started again: whatever was handed out before is void, and so is an open round."""
+
+
+Event = Join | Report | Rejected | Leave | CloseRound | Restart
 
 
 @dataclass(frozen=True, slots=True)

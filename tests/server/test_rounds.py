@@ -104,7 +104,7 @@ def test_who_joins_an_open_round_belongs_to_it():
 
 @given(st.integers(1, 64), st.floats(0.001, 1), st.floats(0.001, 1), st.booleans())
 def test_fedpg_makes_n_times_fewer_steps_with_n_times_the_constants(agents, alpha, eta, literal):
-    chosen = ScheduleConfig(alpha=alpha, eta=eta, literal_constants=literal)
+    chosen = ScheduleConfig("constant", alpha=alpha, eta=eta, literal_constants=literal)
     mine, step = schedules(Config("quadratic", "fedpg", agents, schedule=chosen))
     factor = 1 if literal else agents
     assert (mine(3, 2), step(3, 2)) == (min(1.0, factor * alpha), factor * eta)

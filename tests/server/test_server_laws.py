@@ -124,6 +124,7 @@ def test_alpha_belongs_to_the_version_and_eta_to_the_iteration():
         server.answer(agent_id, [1.0, 1.0])
         [a] = server.state.arrivals
         assert (a.iteration, a.version, a.delay, a.alpha, a.eta) == expected
+        assert a.step_length == pytest.approx(a.eta, rel=1e-12)
     assert server.tasks[1].version == 3
 
 
@@ -184,10 +185,10 @@ def test_the_server_holds_float64_and_only_messages_are_float32():
 
 
 def test_the_lookahead_is_built_from_the_step_not_from_a_difference():
-    server = Fold(constant(afedpg, 0.001, 1e-13), [1.0, 1.0])
+    """At theta = 1 a difference knows a step of 1e-13 to three digits only."""
+    server = Fold(constant(afedpg, 1e-11, 1e-13), [1.0, 1.0])
     [task] = server.answer(0, [3.0, 4.0])
-    step = 999 * 1e-13 * np.array([0.6, 0.8])
-    np.testing.assert_array_equal(task.theta, (1 + step).astype(np.float32))
+    np.testing.assert_allclose(task.theta - 1, 1e11 * 1e-13 * np.array([0.6, 0.8]), rtol=3e-5)
 
 
 @pytest.mark.parametrize("recipe", [afedpg, afedpg_vanilla, pg_plain, a3c])

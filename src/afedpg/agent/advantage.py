@@ -9,8 +9,8 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from afedpg.compiled import jit
 from afedpg.agent.rollout import Rollout
+from afedpg.compiled import jit
 
 Row = NDArray[np.float64]  # [T]
 

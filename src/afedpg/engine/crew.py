@@ -89,15 +89,12 @@ class Pool:
         return 3 * self.workers
 
     def prefetch(self, jobs: Sequence[Job]) -> None:
-        open_jobs = [job for job in jobs if not self._known(job.task.task_id)]
+        todo = {job.task.task_id: job for job in jobs if not self._known(job.task.task_id)}
         for index, worker in enumerate(self._crew):
-            if worker.job is None and open_jobs:
+            if worker.job is None and todo:
                 # An agent's own worker has its environment in mid-episode; elsewhere the episode is replayed first.
-                job = next(
-                    (job for job in open_jobs if self._homes.get(job.task.agent_id, index) == index), open_jobs[0]
-                )
-                open_jobs.remove(job)
-                self._assign(index, job)
+                near = (key for key, job in todo.items() if self._homes.get(job.task.agent_id, index) == index)
+                self._assign(index, todo.pop(next(near, next(iter(todo)))))
 
     def collect(self, job: Job) -> Result:
         while job.task.task_id not in self._done:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import multiprocessing
 import os
 import signal
 import sys
@@ -35,7 +36,8 @@ def die_with_parent() -> None:
     """Linux ends this process with its parent, even in the middle of a rollout; elsewhere the closed pipe ends it."""
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-        if os.getppid() == 1:  # the parent was gone before the request
+        parent = multiprocessing.parent_process()
+        if parent is None or os.getppid() != parent.pid:  # it was gone before the request
             os._exit(1)
 
 

@@ -10,7 +10,7 @@ from afedpg.errors import AfedpgError, ConfigError
 from afedpg.record import checkpoint
 from afedpg.record import folder as folders
 from afedpg.record.journal import read
-from afedpg.server.fold import step
+from afedpg.server.fold import Limits, step
 from afedpg.server.state import from_tree
 
 
@@ -31,9 +31,11 @@ class Comparison:
 def replay(path: str | Path, own: Own = Own()) -> Comparison:
     """Folds the journal from its beginning, or from the oldest checkpoint where that is gone, to the newest one."""
     folder = folders.open_run(Path(path))
+    config = folder.config()
     newest, tree = checkpoint.load_latest(folder.checkpoints)
     recorded = from_tree(tree["server"])
-    rule, server = start_of(folder.config(), own)
+    rule, server = start_of(config, own)
+    limits = Limits.of(config)
     oldest = 0
     if not _begins_at_zero(folder):
         oldest = checkpoint.names(folder.checkpoints)[0]
@@ -42,7 +44,7 @@ def replay(path: str | Path, own: Own = Own()) -> Comparison:
     for sequence, _, event in read(folder.journal, oldest):
         if sequence == newest:
             break
-        server, _ = step(rule, server, event)
+        server, _ = step(rule, server, event, limits)
         events += 1
     if events < newest - oldest:
         raise AfedpgError(f"{folder.journal} ends after event {oldest + events - 1}, the checkpoint stands at {newest}")

@@ -116,9 +116,10 @@ def read_trace(path: Path, agents: int) -> Trace:
     return Trace({agent_id: tuple(seconds) for agent_id, seconds in rows.items()})
 
 
-def make_timing(config: Config) -> Timing:
+def make_timing(config: Config, own: Seconds | None = None) -> Timing:
+    """As configured; `own` stands in for the named model, silent agents stay silent."""
     chosen = config.timing
-    seconds = _model(config, chosen)
+    seconds = own or _model(config, chosen)
     if chosen.silent:
         seconds = Silent(seconds, frozenset(chosen.silent))
     joins = {int(agent): at for agent, at in chosen.late.items()}

@@ -7,9 +7,9 @@ import os
 import pickle
 from collections import deque
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import psutil
@@ -19,7 +19,7 @@ from afedpg.config import Config
 from afedpg.engine.crew import Alone, Crew, Pool
 from afedpg.engine.federation import Federation, OnArrival
 from afedpg.engine.process import Interrupted, Interruption, one_thread
-from afedpg.engine.timing import Seconds, make_timing
+from afedpg.engine.timing import Seconds, Timing, make_timing
 from afedpg.engine.virtual import VirtualEngine
 from afedpg.engine.workloads import BuildWorkload, MakeEnv
 from afedpg.errors import AfedpgError, ConfigError
@@ -27,6 +27,7 @@ from afedpg.messages import Arrival, Evaluation, Moments, Vector, Workload
 from afedpg.record import checkpoint
 from afedpg.record import folder as folders
 from afedpg.record.recorder import Position, Recorder
+from afedpg.server.fold import Limits
 from afedpg.server.rules import RECIPES, Recipe, ServerRule
 from afedpg.server.schedules import Schedule, schedules
 from afedpg.server.state import ServerState, from_tree, initial_state, to_tree
@@ -78,10 +79,10 @@ class Cost:
 def train(
     task: str,
     *,
-    method: str | Recipe = "afedpg",
+    method: str | Recipe | None = None,
     alpha: float | Schedule | None = None,
     eta: float | Schedule | None = None,
-    timing: str | Seconds = "linear",
+    timing: str | Seconds | None = None,
     make_env: MakeEnv | None = None,
     on_arrival: OnArrival | None = None,
     preset: str | None = None,
@@ -126,16 +127,22 @@ def run(
     until: int | None = None,
 ) -> Result:
     """A new run of a validated configuration; `until` ends it after so many gradients, as `replay` does."""
+    if config.engine != "virtual":
+        from afedpg.engine.local import run_local  # brings gRPC, which virtual time does not need
+
+        return run_local(config, own, out, on_arrival, announce)
     workload, rule = _parts(config, own)
-    announce(check_memory(config, workload, workers))
+    cost = check_memory(config, workload, workers)
+    timing = make_timing(config, own.timing)
     server = _start_state(config, rule, workload)
     recorder = None
     if out is not None:
         recorder = Recorder(
             folders.create(out, config), config.record, config.gradients // config.reports, config.reports
         )
-    federation = Federation(rule, server, recorder, on_arrival)
-    return _session(config, own, workload, federation, workers, None, until)
+    announce(cost)
+    federation = Federation(rule, server, recorder, on_arrival, Limits.of(config))
+    return _session(config, own, workload, federation, workers, None, until, timing)
 
 
 def resume(
@@ -155,8 +162,13 @@ def resume(
         )
     for change in folder.changed_versions():
         warn(f"{change}: the bits may differ from an uninterrupted run")
+    if config.engine != "virtual":
+        from afedpg.engine.local import resume_live
+
+        return resume_live(folder, own, on_arrival, warn)
     workload, rule = _parts(config, own)
     check_memory(config, workload, workers)
+    timing = make_timing(config, own.timing)
     if checkpoint.names(folder.checkpoints):
         _, tree = checkpoint.load_latest(folder.checkpoints, warn)
         server = from_tree(tree["server"])
@@ -164,14 +176,20 @@ def resume(
     else:  # stopped before its first checkpoint: nothing is lost by starting over
         tree, server, position = None, _start_state(config, rule, workload), None
     recorder = Recorder(folder, config.record, config.gradients // config.reports, config.reports, position)
-    federation = Federation(rule, server, recorder, on_arrival)
-    return _session(config, own, workload, federation, workers, tree, None)
+    federation = Federation(rule, server, recorder, on_arrival, Limits.of(config))
+    return _session(config, own, workload, federation, workers, tree, None, timing)
 
 
 def start_of(config: Config, own: Own) -> tuple[ServerRule, ServerState]:
     """The rule and the state a run begins with."""
+    _, rule, server = prepare(config, own)
+    return rule, server
+
+
+def prepare(config: Config, own: Own) -> tuple[Workload, ServerRule, ServerState]:
+    """What a run begins with, whichever engine it is for."""
     workload, rule = _parts(config, own)
-    return rule, _start_state(config, rule, workload)
+    return workload, rule, _start_state(config, rule, workload)
 
 
 def _parts(config: Config, own: Own) -> tuple[Workload, ServerRule]:
@@ -198,20 +216,26 @@ def _start_state(config: Config, rule: ServerRule, workload: Workload) -> Server
 def check_memory(config: Config, workload: Workload, workers: int) -> Cost:
     """N x parameters and N agent states must fit; refused here, not halfway through the run."""
     vector = workload.parameters
-    state = sum(array.nbytes for array in workload.start(0).values())
     server = 4 * 8 * vector + (4 * vector * config.agents if config.method == "fedpg" else 0)
-    memory = config.agents * (4 * vector + state + 1024) + server + (WORKER_BYTES * workers if workers > 1 else 0)
-    free = psutil.virtual_memory().available
-    if memory > free:
-        raise ConfigError(
-            f"agents: {config.agents} agents x {vector} parameters need about {memory / 2**30:.1f} GiB of memory, "
-            f"{free / 2**30:.1f} GiB are free; use fewer agents or a smaller network"
-        )
+    memory = config.agents * (4 * vector + 1024) + server + (WORKER_BYTES * workers if workers > 1 else 0)
+    _refuse_beyond_memory(config, vector, memory)  # before even one agent is made, to see how much it remembers
+    state = sum(array.nbytes for array in workload.start(0).values())
+    memory += config.agents * state
+    _refuse_beyond_memory(config, vector, memory)
     stored = config.record.keep_checkpoints * (config.agents * (4 * vector + state) + 4 * 8 * vector)
     journal = 4 * vector * config.gradients
     if not config.record.keep_reports:
         journal = min(journal, round((config.record.keep_checkpoints + 1) * config.record.journal_mib * 2**20))
     return Cost(config.gradients, vector, memory, stored + journal + 200 * config.gradients // config.reports)
+
+
+def _refuse_beyond_memory(config: Config, parameters: int, memory: int) -> None:
+    free = psutil.virtual_memory().available
+    if memory > free:
+        raise ConfigError(
+            f"agents: {config.agents} agents x {parameters} parameters need about {memory / 2**30:.1f} GiB of memory, "
+            f"{free / 2**30:.1f} GiB are free; use fewer agents or a smaller network"
+        )
 
 
 def _session(
@@ -222,16 +246,15 @@ def _session(
     workers: int,
     tree: dict[str, Any] | None,
     until: int | None,
+    timing: Timing,
 ) -> Result:
-    timing = make_timing(config)
-    if own.timing is not None:
-        timing = replace(timing, seconds=own.timing)
     interruption = Interruption()
     with interruption.watched():
         crew = _crew(config, own, workload, workers, interruption)
         try:
             engine = VirtualEngine(federation, workload, crew, timing, config.agents)
-            session = Session(config, workload, federation, engine, interruption, until or config.gradients)
+            gradients = config.gradients if until is None else until
+            session = Session(config, workload, federation, engine, interruption, gradients)
             return session.run(tree)
         finally:
             crew.close()
@@ -256,6 +279,25 @@ def default_workers(config: Config) -> int:
     return 1 if config.synthetic else min(os.cpu_count() or 1, config.agents)
 
 
+class Engine(Protocol):
+    """What decides when agents and server meet."""
+
+    @property
+    def seconds(self) -> float: ...
+
+    @property
+    def consistent(self) -> bool:
+        """Between events: only then may the run be stored."""
+
+    def start(self) -> None: ...
+
+    def run(self, finished: Callable[[], bool]) -> None: ...
+
+    def to_tree(self) -> dict[str, Any]: ...
+
+    def from_tree(self, tree: dict[str, Any]) -> None: ...
+
+
 @dataclass
 class Session:
     """The engine at work, with what happens between its events: checkpoints, evaluations, the end."""
@@ -263,7 +305,7 @@ class Session:
     config: Config
     workload: Workload
     federation: Federation
-    engine: VirtualEngine
+    engine: Engine
     interruption: Interruption
     gradients: int  # where it ends
     evaluations: tuple[Evaluation, ...] = ()
@@ -284,7 +326,7 @@ class Session:
         finished = False
         try:
             self.engine.run(self._finished)
-            if self.federation.server.gradients > self.evaluated:
+            if self.federation.server.gradients > self.evaluated or not self.evaluations:
                 self._evaluate()
             self._checkpoint()
             finished = True
@@ -299,9 +341,9 @@ class Session:
 
     def _finished(self) -> bool:
         """Asked between events."""
-        self.interruption.check()
         server, recorder = self.federation.server, self.federation.recorder
-        self._note_returns(server.arrivals)
+        self._note_returns(server.arrivals)  # first: what an interruption stores must know of them
+        self.interruption.check()
         period = self.config.record.evaluate_every * self.config.agents * self.config.reports
         if period and server.gradients // period > self.evaluated // period:
             self._evaluate()

@@ -24,6 +24,7 @@ from afedpg.record.states import stack_states, unstack_states
 from afedpg.server.state import moments_from_tree, moments_to_tree
 
 NANOSECONDS = 1_000_000_000
+LAST = 2**63 - 1  # nanosecond a checkpoint can hold: 292 years
 
 
 class Kind(IntEnum):
@@ -116,6 +117,8 @@ class VirtualEngine:
             self._schedule(self.nanoseconds + takes, Kind.FINISH, agent_id, task.task_id.counter)
 
     def _schedule(self, nanoseconds: int, kind: Kind, agent_id: int, counter: int = 0) -> None:
+        if nanoseconds > LAST:
+            raise AfedpgError(f"agent {agent_id} is busy beyond 292 virtual years; give the timing model fewer seconds")
         heappush(self.heap, Happening(nanoseconds, kind, agent_id, counter))
 
     def _upcoming(self, count: int) -> list[Job]:

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from afedpg.messages import AgentState, Evaluation, Floats, Moments, Report, Stats, Task, Vector
 from afedpg.seeding import freeze, stream, thaw
 
-BLOCK = 4096  # random numbers an agent draws at once: waking a generator for every sample costs more than the sample
+BLOCK = 512  # random numbers an agent draws at once: waking a generator for every sample costs more than the sample
 
 
 class Problem(Protocol):

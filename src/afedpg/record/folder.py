@@ -103,8 +103,12 @@ class RunLock:
                 os.close(self._handle)
                 raise AfedpgError(f"{run} is being written by another process ({owner}); wait for it or stop it first")
             time.sleep(0.01)
-        os.ftruncate(self._handle, 0)
-        os.pwrite(self._handle, str(os.getpid()).encode(), 0)
+        try:
+            os.ftruncate(self._handle, 0)
+            os.pwrite(self._handle, str(os.getpid()).encode(), 0)
+        except OSError as error:
+            os.close(self._handle)
+            raise write_error(error, run / "lock", run) from error
 
     def release(self) -> None:
         if self._handle >= 0:

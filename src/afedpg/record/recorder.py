@@ -42,14 +42,18 @@ class Recorder:
         self.folder = folder
         self._config = config
         self._lock = folder.lock()
-        self.journal = Journal(folder.journal, at.sequence, keep_all=config.keep_reports)
-        self.database = Database(folder.database)
-        self.database.rewind(at.gradients, at.sequence)
-        self.database.note("state", "interrupted")  # until it says otherwise
-        self.tensorboard = TensorBoard(folder.path, at.samples, every=max(1, rows // TENSORBOARD_POINTS))
         self._rows = _Rows(reports, at.pending)
         self._checkpointed_at = time.monotonic()
         self._checkpointed_bytes = 0
+        try:
+            self.journal = Journal(folder.journal, at.sequence, keep_all=config.keep_reports)
+            self.database = Database(folder.database)
+            self.database.rewind(at.gradients, at.sequence)
+            self.database.note("state", "interrupted")  # until it says otherwise
+            self.tensorboard = TensorBoard(folder.path, at.samples, every=max(1, rows // TENSORBOARD_POINTS))
+        except BaseException:
+            self._lock.release()
+            raise
 
     def record(
         self,

@@ -1,0 +1,254 @@
+"""`afedpg server`, `agent`, `certs` and `status`. Heavy imports happen inside, so that `--help` answers at once."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import logging
+import os
+import sys
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from afedpg import config as configuration
+from afedpg.errors import AfedpgError, ConfigError
+
+if TYPE_CHECKING:
+    from afedpg.engine.grpc.server import Place
+    from afedpg.engine.training import Result
+
+LISTEN = "127.0.0.1:7443"
+Command = Callable[..., Any]
+
+
+def add_commands(commands: Any, command: Command, add_settings: Callable[[Any], None]) -> None:
+    """`command` makes a subcommand with --json; `add_settings` gives it TASK and every setting of a run."""
+    _add_server(commands, command, add_settings)
+    _add_agent(commands, command)
+    _add_certs(commands, command)
+    _add_status(commands, command)
+
+
+# server
+
+
+def _add_server(commands: Any, command: Command, add_settings: Callable[[Any], None]) -> None:
+    help = "serve a federation: agents on other machines dial in"
+    example = "afedpg server hopper --preset tuned --listen 0.0.0.0:7443 --cert certs/server --out runs/hospital"
+    parser = command(commands, "server", help, example, _server)
+    add_settings(parser)
+    parser.add_argument(
+        "--listen", metavar="HOST:PORT", default=LISTEN, help=f"where agents dial in (default: {LISTEN})"
+    )
+    _add_identity(parser, "the server's folder of `afedpg certs`")
+    parser.add_argument("--allow", metavar="FILE", help="names that may take part; default: allowed.txt beside --cert")
+    parser.add_argument("--out", metavar="DIR", required=True, help="run folder")
+    parser.add_argument("--resume", action="store_true", help="go on if the run folder exists; its settings then count")
+
+
+def _add_identity(parser: Any, what: str) -> None:
+    parser.add_argument("--cert", metavar="DIR", help=what)
+    parser.add_argument("--insecure", action="store_true", help="no TLS; on this machine only")
+
+
+def _server(options: argparse.Namespace) -> int:
+    _one_thread_from_the_start()
+    from afedpg.display import Display
+    from afedpg.engine.grpc.server import resume_server, run_server
+    from afedpg.engine.training import configure
+    from afedpg.record.folder import open_run
+
+    _log_to_stderr()
+    place, out = _place(options), Path(options.out)
+    going_on = options.resume and (out / "run.toml").is_file()
+    names = {entry.name for _, entry in configuration.options()} - {"task"}
+    settings = {name: value for name, value in vars(options).items() if name in names}
+    config = open_run(out).config() if going_on else configure(options.task, options.preset, settings)
+    config = replace(config, engine="grpc")
+    with Display(config, quiet=options.json) as display:
+        if going_on:
+            result = resume_server(
+                open_run(out), place, on_arrival=display.arrived, warn=display.warn, on_port=_listens
+            )
+        else:
+            result = run_server(
+                config, place, out, on_arrival=display.arrived, announce=display.announce, on_port=_listens
+            )
+    _report(options, result)
+    return 0
+
+
+def _place(options: argparse.Namespace) -> Place:
+    from afedpg.engine.grpc.server import Place
+
+    if (options.cert is None) != options.insecure:
+        raise ConfigError("cert: give --cert DIR (see `afedpg certs`), or --insecure on this machine only")
+    if options.insecure:
+        place = Place(options.listen, allow=Path(options.allow) if options.allow else None)
+    else:
+        cert = Path(options.cert)
+        place = Place(options.listen, cert, Path(options.allow) if options.allow else cert.parent / "allowed.txt")
+    place.check()
+    return place
+
+
+def _listens(port: int) -> None:
+    logging.getLogger("afedpg").info("listening on port %d", port)
+
+
+def _report(options: argparse.Namespace, result: Result) -> None:
+    if options.json:
+        summary = {
+            "out": str(result.out), "iteration": result.iteration, "gradients": result.gradients,
+            "samples": result.samples, "seconds": result.seconds, "theta_sha256": result.sha256,
+        }  # fmt: skip
+        print(json.dumps(summary))
+        return
+    print(f"{result.gradients} gradients, {result.samples} samples, {result.seconds:.6g} seconds")
+    print(f"theta SHA-256 {result.sha256}")
+    print(f"run folder: {result.out}")
+
+
+# agent
+
+
+def _add_agent(commands: Any, command: Command) -> None:
+    help = "take part in a federation with this machine's own environment"
+    example = "afedpg agent hopper --connect federation.example:7443 --cert agents/clinic-a"
+    parser = command(commands, "agent", help, example, _agent)
+    parser.add_argument("task", metavar="TASK", help="your own environment; must be the federation's task")
+    parser.add_argument("--connect", metavar="HOST:PORT", required=True, help="the server")
+    _add_identity(parser, "this agent's folder of `afedpg certs`")
+    parser.add_argument("--name", default="", help="who this is, with --insecure; otherwise the certificate says")
+    parser.add_argument("--env-kwargs", metavar="FILE", help="TOML file with keyword arguments of your environment")
+    parser.add_argument("--device", default="cpu", help="cpu or cuda (default: cpu)")
+    parser.add_argument("--sampler", default="auto", help="auto, native or gymnasium (default: auto)")
+    parser.add_argument(
+        "--state", metavar="FILE", help="keep this agent's state here, so that a restart goes on with it"
+    )
+    parser.add_argument("--patience", type=float, default=0.0, metavar="S", help="give up after S seconds; 0: never")
+    parser.add_argument(
+        "--seconds-per-gradient", type=float, default=0.0, metavar="X", help="emulate a machine that needs X seconds"
+    )
+
+
+def _agent(options: argparse.Namespace) -> int:
+    _one_thread_from_the_start()
+    from afedpg.engine.grpc.client import AgentOptions, be_agent
+    from afedpg.engine.grpc.roster import check_name
+    from afedpg.engine.grpc.tls import Identity, require_loopback, split_address
+    from afedpg.engine.workloads import BuildWorkload
+
+    _log_to_stderr()
+    host, _ = split_address(options.connect, "connect")
+    if (options.cert is None) != options.insecure:
+        raise ConfigError("cert: give --cert DIR (see `afedpg certs`), or --insecure on this machine only")
+    if options.insecure:
+        require_loopback(host)
+        check_name(options.name)
+    agent = AgentOptions(
+        options.connect,
+        _own_config(options),
+        lambda config: BuildWorkload(config)(),
+        None if options.insecure else Identity.read(Path(options.cert)).for_client(),
+        options.name,
+        seconds_per_gradient=options.seconds_per_gradient,
+        state=None if options.state is None else Path(options.state),
+        patience=options.patience,
+    )
+    be_agent(agent, lambda reports: json.dumps({"reports": reports}) if options.json else f"{reports} reports")
+
+
+def _own_config(options: argparse.Namespace) -> configuration.Config:
+    """What an agent decides for itself; the rest are the server's terms."""
+    import tomllib
+
+    settings: dict[str, Any] = {"task": options.task, "device": options.device, "sampler": options.sampler, "agents": 1}
+    if options.env_kwargs is not None:
+        try:
+            settings["env_kwargs"] = tomllib.loads(Path(options.env_kwargs).read_text())
+        except (OSError, tomllib.TOMLDecodeError) as error:
+            raise ConfigError(f"env_kwargs: cannot read {options.env_kwargs}: {error}") from error
+    return configuration.validate(configuration.from_settings(settings))
+
+
+# certs, status
+
+
+def _add_certs(commands: Any, command: Command) -> None:
+    help = "make the certificates of a federation: an authority, a server, an operator, and one per agent"
+    parser = command(commands, "certs", help, "afedpg certs certs --host federation.example --agents a,b,c", _certs)
+    parser.add_argument("folder", metavar="DIR", help="where to write; what is there already stays")
+    parser.add_argument(
+        "--host", metavar="A,B", default="localhost,127.0.0.1", help="names and addresses of the server"
+    )
+    parser.add_argument("--agents", metavar="N|A,B,...", default="", help="how many, or their names")
+    parser.add_argument("--days", type=int, default=365, help="how long they are good for (default: 365)")
+
+
+def _certs(options: argparse.Namespace) -> int:
+    from afedpg.engine.grpc.certs import make_certificates
+
+    text = options.agents
+    agents = [f"agent-{number}" for number in range(int(text))] if text.isdecimal() else _words(text)
+    made = make_certificates(Path(options.folder), _words(options.host), agents, options.days)
+    if options.json:
+        print(json.dumps([str(folder) for folder in made]))
+        return 0
+    for folder in made:
+        print(folder)
+    print(f"allow-list: {Path(options.folder) / 'allowed.txt'}; keep {Path(options.folder) / 'authority'} to yourself")
+    return 0
+
+
+def _words(text: str) -> list[str]:
+    return [word for word in text.split(",") if word]
+
+
+def _add_status(commands: Any, command: Command) -> None:
+    help = "who is in: delays, rates, bytes, rejected, last seen"
+    parser = command(commands, "status", help, "afedpg status runs/hospital", _status)
+    parser.add_argument("where", metavar="RUN|HOST:PORT", help="the server's run folder, or the server itself")
+    _add_identity(parser, "the operator's folder of `afedpg certs`, to ask the server")
+
+
+def _status(options: argparse.Namespace) -> int:
+    from afedpg.engine.status import table
+
+    folder = Path(options.where)
+    text = _stored_status(folder) if folder.is_dir() else _asked_status(options)
+    print(text if options.json else table(json.loads(text)))
+    return 0
+
+
+def _stored_status(folder: Path) -> str:
+    from afedpg.record.database import read_notes
+    from afedpg.record.folder import open_run
+
+    notes = read_notes(open_run(folder).database)
+    if "status" not in notes:
+        raise AfedpgError(f"{folder} was never served: there is no status in it")
+    return notes["status"]
+
+
+def _asked_status(options: argparse.Namespace) -> str:
+    from afedpg.engine.grpc.ask import ask_status
+    from afedpg.engine.grpc.tls import Identity, require_loopback, split_address
+
+    host, _ = split_address(options.where, "where")
+    if options.cert is None:
+        require_loopback(host)
+        return ask_status(options.where, None)
+    return ask_status(options.where, Identity.read(Path(options.cert)).for_client())
+
+
+def _log_to_stderr() -> None:
+    logging.basicConfig(stream=sys.stderr, level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
+
+
+def _one_thread_from_the_start() -> None:
+    """Before numpy and torch are loaded, which read these once."""
+    for variable in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
+        os.environ[variable] = "1"

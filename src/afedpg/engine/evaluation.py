@@ -1,0 +1,66 @@
+"""`evaluate`: how good is a run's theta, and what does it look like?"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+
+from afedpg.engine.process import one_thread
+from afedpg.engine.training import Own
+from afedpg.engine.workloads import BuildWorkload
+from afedpg.errors import ConfigError
+from afedpg.messages import Evaluation
+from afedpg.record import checkpoint
+from afedpg.record import folder as folders
+from afedpg.seeding import stream
+from afedpg.server.state import ServerState, from_tree
+
+
+def evaluate_run(
+    path: str | Path, episodes: int = 50, kind: str = "both", seed: int | None = None, own: Own = Own()
+) -> list[Evaluation]:
+    """theta of the newest checkpoint on fresh episodes; another `seed` gives other episodes."""
+    if episodes < 1:
+        raise ConfigError(f"episodes: {episodes}; at least 1 is needed")
+    folder = folders.open_run(Path(path))
+    config = folder.config()
+    server = _newest(folder)
+    one_thread()
+    record = replace(config.record, evaluate_episodes=episodes, evaluate_kind=kind)
+    config = replace(config, record=record, seed=config.seed if seed is None else seed)
+    workload = BuildWorkload(config, own.make_env)()
+    return workload.evaluate(server.theta.astype(np.float32), server.statistics, server.iteration)
+
+
+def film_run(path: str | Path, video: Path, own: Own = Own()) -> float:
+    """One deterministic episode of agent 0's environment as an mp4 or a gif; returns its return."""
+    from afedpg.agent.evaluate import Film, check_video, evaluate
+    from afedpg.agent.work import EnvironmentWorkload
+
+    check_video(video)
+    if not os.environ.get("DISPLAY"):
+        os.environ.setdefault("MUJOCO_GL", "egl")  # renders without a screen; read when MuJoCo's renderer is made
+    folder = folders.open_run(Path(path))
+    config = folder.config()
+    if config.synthetic:
+        raise ConfigError(f"video: {config.task} is a synthetic problem; there is nothing to see")
+    server = _newest(folder)
+    one_thread()
+    workload = EnvironmentWorkload(config, own.make_env)
+    statistics = server.statistics if config.agent.scale_observations else None
+    env, film = workload.environments.make(0, render_mode="rgb_array"), Film()
+    try:
+        generator = stream(config.seed, "evaluation", 0, server.iteration)
+        outcome = evaluate(workload.policy, server.theta, statistics, env, 1, True, generator, on_step=film.shoot)
+        film.write(video, env.metadata.get("render_fps", 30))
+    finally:
+        env.close()
+    return outcome.mean
+
+
+def _newest(folder: folders.RunFolder) -> ServerState:
+    _, tree = checkpoint.load_latest(folder.checkpoints)
+    return from_tree(tree["server"])

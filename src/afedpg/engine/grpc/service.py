@@ -1,0 +1,284 @@
+"""The gRPC service: who is calling, what do the bytes mean, and back. Everything else is the live engine's."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import hmac
+import logging
+import time
+from collections.abc import AsyncIterator, Callable
+from dataclasses import dataclass
+from typing import Any
+
+import grpc
+
+from afedpg.engine.grpc import federation_pb2 as pb
+from afedpg.engine.grpc import wire
+from afedpg.engine.grpc.calls import EOF, TOKEN
+from afedpg.engine.grpc.port import FRAME_BYTES, AgentPort
+from afedpg.engine.grpc.rates import Bucket
+from afedpg.engine.grpc.roster import Roster
+from afedpg.engine.grpc.tls import OPERATOR
+from afedpg.engine.grpc.wire import PROTOCOL, SERVICE, Expected, Refused
+from afedpg.engine.live import LiveEngine
+from afedpg.errors import ConfigError
+
+_log = logging.getLogger("afedpg")
+_HEARTBEAT = pb.FromServer(heartbeat=pb.Heartbeat()).SerializeToString()
+_FINISHED = pb.FromServer(finished=pb.Finished()).SerializeToString()
+
+
+@dataclass(frozen=True)
+class Terms:
+    """What an agent must agree with."""
+
+    settings: str
+    fingerprint: str
+    expected: Expected
+
+
+class Service:
+    def __init__(
+        self,
+        engine: LiveEngine,
+        roster: Roster,
+        terms: Terms,
+        secure: bool,
+        token: str,
+        sync: Callable[[], None] | None,
+    ) -> None:
+        self.engine = engine
+        self.roster = roster
+        self.terms = terms
+        self.ports: set[AgentPort] = set()
+        self._secure = secure
+        self._token = token
+        self._sync = sync  # None: the journal need not reach the disk before a Task goes out
+        self._syncing: asyncio.Future[None] | None = None
+        self._arrivals: dict[str, Bucket] = {}  # of connections, per agent
+
+    def handler(self) -> Any:
+        """Messages stay bytes until our own code has looked at them: what gRPC cannot parse would end the stream."""
+        methods: dict[str, Any] = {
+            "Settings": grpc.unary_unary_rpc_method_handler(self.settings),
+            "Work": grpc.stream_stream_rpc_method_handler(self.work),
+            "Status": grpc.unary_unary_rpc_method_handler(self.status),
+        }
+        return grpc.method_handlers_generic_handler(SERVICE, methods)
+
+    # Settings and Status
+
+    async def settings(self, data: bytes, context: Any) -> bytes:
+        try:
+            request = pb.SettingsRequest.FromString(data)
+        except Exception:
+            await self._deny(context, grpc.StatusCode.INVALID_ARGUMENT, "message: not of this protocol")
+        name = await self._identify(context, request.name)
+        await self._check_protocol(context, request.protocol)
+        await self._check_frequency(context, name)
+        starts, number = self.roster.count_start(name), self.roster.number(name)
+        return pb.SettingsReply(agent=number, settings=self.terms.settings, starts=starts).SerializeToString()
+
+    async def status(self, data: bytes, context: Any) -> bytes:
+        if self._secure and (name := _common_name(context)) != OPERATOR:
+            await self._deny(context, grpc.StatusCode.PERMISSION_DENIED, f"'{name}' may not ask; use the operator's")
+        await self._check_token(context)
+        return pb.StatusReply(status=self.engine.status()).SerializeToString()
+
+    # Work
+
+    async def work(self, requests: Any, context: Any) -> None:
+        try:
+            join = wire.from_agent(await self._first(context)).join
+        except Refused as error:
+            await self._deny(context, grpc.StatusCode.INVALID_ARGUMENT, str(error))
+        name = await self._identify(context, join.name)
+        await self._check_protocol(context, join.protocol)
+        await self._check_terms(context, name, join)
+        await self._check_frequency(context, name)
+        handler = asyncio.current_task()
+        assert handler is not None
+        network = self.engine.network
+        bucket = Bucket(network.max_rate, max(10.0, network.max_rate))
+        port = AgentPort(context, name, self.roster.number(name), bucket, self.on_disk, handler)
+        self.ports.add(port)
+        reason = "its connection broke"
+        try:
+            welcome = pb.Welcome(agent=port.agent_id, lease_seconds=network.lease)
+            port.put(pb.FromServer(welcome=welcome).SerializeToString())
+            self.engine.join(port.agent_id, name, port)
+            reason = await self._read(port)
+        except asyncio.CancelledError:
+            if not port.closed:  # the agent's side or gRPC itself ended it
+                raise
+        finally:
+            self.ports.discard(port)
+            self._count(port)
+            self.engine.leave(port.agent_id, port, reason)
+
+    async def _first(self, context: Any) -> bytes:
+        try:
+            data = await asyncio.wait_for(context.read(), self.engine.network.lease)
+        except TimeoutError as error:
+            raise Refused("join: nothing was sent") from error
+        if data is EOF:
+            raise Refused("join: nothing was sent")
+        return bytes(data)
+
+    async def _read(self, port: AgentPort) -> str:
+        """The agent's messages until it goes; returns why it went."""
+        while True:
+            data = await port.context.read()
+            if data is EOF:
+                return "it hung up"
+            port.bytes_up += len(data) + FRAME_BYTES
+            wait = port.bucket.take(time.monotonic())
+            if wait > 0:
+                await asyncio.sleep(wait)  # not reading is the only brake that costs the server nothing
+            with port.handling():
+                if not self._handle(port, data, too_many=wait > 0):
+                    return "it said goodbye"
+            self._count(port)
+            await port.flush()
+
+    def _handle(self, port: AgentPort, data: bytes, too_many: bool) -> bool:
+        """False when the agent is leaving."""
+        self.engine.heard(port.agent_id)
+        try:
+            message = wire.from_agent(data)
+            kind = message.WhichOneof("content")
+            if kind == "leave":
+                return False
+            if too_many:
+                raise Refused(f"rate: more than {self.engine.network.max_rate:g} messages per second")
+            if kind == "heartbeat":
+                port.put(_HEARTBEAT)
+            elif kind == "report":
+                self.engine.report(wire.decode_report(message.report, port.agent_id, self.terms.expected))
+            else:
+                raise Refused(f"message: '{kind}' is out of place")
+        except Refused as error:
+            self.engine.refuse(port.agent_id, str(error))
+        return True
+
+    def _count(self, port: AgentPort) -> None:
+        if (member := self.engine.members.get(port.agent_id)) is not None:
+            member.bytes_up += port.bytes_up
+            member.bytes_down += port.bytes_down
+            port.bytes_up = port.bytes_down = 0
+
+    # Who is there
+
+    async def _identify(self, context: Any, claimed: str) -> str:
+        await self._check_token(context)
+        name = _common_name(context) if self._secure else claimed
+        if self._secure and claimed not in ("", name):
+            text = f"'{name}' speaks as '{claimed[:64]}'; an agent is who its certificate says"
+            await self._deny(context, grpc.StatusCode.PERMISSION_DENIED, text)
+        if not self.roster.allows(name):
+            await self._deny(context, grpc.StatusCode.PERMISSION_DENIED, f"'{name[:64]}' is not on the allow-list")
+        return name
+
+    async def _check_token(self, context: Any) -> None:
+        given = dict(context.invocation_metadata() or ()).get(TOKEN, "")
+        if self._token and not hmac.compare_digest(str(given).encode(), self._token.encode()):
+            await self._deny(context, grpc.StatusCode.UNAUTHENTICATED, "wrong token")
+
+    async def _check_protocol(self, context: Any, protocol: int) -> None:
+        if protocol != PROTOCOL:
+            text = f"protocol {protocol}, this server speaks {PROTOCOL}; use the server's version of afedpg"
+            await self._deny(context, grpc.StatusCode.FAILED_PRECONDITION, text)
+
+    async def _check_frequency(self, context: Any, name: str) -> None:
+        """Every arrival costs a line in the journal and a Task."""
+        bucket = self._arrivals.setdefault(name, Bucket(rate=2.0, burst=30.0))
+        if bucket.take(time.monotonic()) > 0:
+            await self._deny(context, grpc.StatusCode.RESOURCE_EXHAUSTED, f"'{name}' comes too often; wait a second")
+
+    async def _check_terms(self, context: Any, name: str, join: pb.Join) -> None:
+        parameters = self.terms.expected.parameters
+        if join.parameters != parameters:
+            text = f"'{name}' has {join.parameters} parameters, the federation {parameters}: another task or policy"
+            await self._deny(context, grpc.StatusCode.FAILED_PRECONDITION, text)
+        if join.fingerprint != self.terms.fingerprint:
+            text = f"'{name}' works on another task, or with other settings: its fingerprint differs"
+            await self._deny(context, grpc.StatusCode.FAILED_PRECONDITION, text)
+
+    async def _deny(self, context: Any, code: grpc.StatusCode, text: str) -> None:
+        _log.warning("refused a connection from %s: %s", context.peer(), text)
+        await context.abort(code, text)
+
+    def revoke(self) -> None:
+        """Called now and then: whoever is no longer on the list goes."""
+        if self.roster.refresh():
+            for port in list(self.ports):
+                if not self.roster.allows(port.name):
+                    self.engine.expel(port.agent_id, "removed from the allow-list")
+
+    # Ends
+
+    async def on_disk(self) -> None:
+        """Returns once everything journalled so far is on the disk; those who wait together share one sync."""
+        if self._sync is None:
+            return
+        if self._syncing is None:
+            self._syncing = asyncio.get_running_loop().create_future()
+            asyncio.get_running_loop().call_soon(self._sync_now, self._syncing)
+        await self._syncing
+
+    def _sync_now(self, waiting: asyncio.Future[None]) -> None:
+        self._syncing = None
+        try:
+            assert self._sync is not None
+            self._sync()
+            waiting.set_result(None)
+        except Exception as error:
+            self.engine.fail(error)
+            waiting.cancel()
+
+    async def dismiss(self) -> None:
+        """The run is over: everyone is told."""
+        if self.engine.ended:
+            await asyncio.gather(*(port.end(_FINISHED) for port in list(self.ports)))
+
+
+def _common_name(context: Any) -> str:
+    names = context.auth_context().get("x509_common_name", ())
+    return names[0].decode(errors="replace") if len(names) == 1 else ""
+
+
+@contextlib.asynccontextmanager
+async def serve(
+    service: Service, address: str, credentials: grpc.ServerCredentials | None, on_port: Callable[[int], None]
+) -> AsyncIterator[None]:
+    server = grpc.aio.server(options=server_options(service.terms.expected.parameters, service.engine.network.lease))
+    server.add_generic_rpc_handlers((service.handler(),))
+    try:
+        if credentials is None:
+            port = server.add_insecure_port(address)
+        else:
+            port = server.add_secure_port(address, credentials)
+    except RuntimeError as error:
+        raise ConfigError(f"listen: cannot listen on {address}; is the port taken?") from error
+    await server.start()
+    on_port(port)
+    try:
+        yield
+        await service.dismiss()
+    finally:
+        await server.stop(grace=0.5)
+
+
+def server_options(parameters: int, lease: float) -> list[tuple[str, int]]:
+    most, lease_ms = wire.message_bytes(parameters), int(lease * 1000)
+    return [
+        ("grpc.max_receive_message_length", most),
+        ("grpc.max_send_message_length", most),
+        # A frozen peer answers no ping; keepalive alone would wait for the operating system's time-out.
+        ("grpc.keepalive_time_ms", lease_ms),
+        ("grpc.keepalive_timeout_ms", lease_ms),
+        ("grpc.http2.ping_timeout_ms", lease_ms),
+        ("grpc.http2.min_ping_interval_without_data_ms", lease_ms // 4),
+        ("grpc.so_reuseport", 0),  # a second server on the same port is a mistake
+    ]

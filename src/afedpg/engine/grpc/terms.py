@@ -1,0 +1,66 @@
+"""What the server tells an agent about the algorithm, and what stays the agent's own.
+
+The server's terms are numbers and names from a fixed list; they never name code, files or devices. The task, its
+keyword arguments, the sampler and the device are the agent's own business.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+from afedpg import config as configuration
+from afedpg.config import Config
+from afedpg.engine.grpc.wire import LARGEST_COUNT, Expected, Refused
+from afedpg.errors import ConfigError
+from afedpg.messages import Workload
+
+RUN_TERMS = ("method", "seed", "dimension", "noise")
+AGENT_TERMS = (
+    "hidden", "log_std", "steps", "estimator", "gamma", "gae_lambda", "baseline", "baseline_hidden", "baseline_rate",
+    "baseline_epochs", "scale_advantages", "scale_observations", "segment", "entropy", "value_weight",
+)  # fmt: skip
+_STREAM = 1 << 64  # between the seeds of an agent's lives
+
+
+def terms(config: Config) -> str:
+    """As JSON with sorted keys: equal text means equal terms."""
+    run = {name: getattr(config, name) for name in RUN_TERMS}
+    agent = {name: getattr(config.agent, name) for name in AGENT_TERMS}
+    return json.dumps({**run, **agent}, sort_keys=True, separators=(",", ":"))
+
+
+def agree(own: Config, text: str, agent_id: int, starts: int) -> Config:
+    """The agent's own configuration under the server's terms.
+
+    An agent that lost its state and starts again draws from another stream: the same samples twice are not new ones.
+    """
+    try:
+        given: Any = json.loads(text)
+    except ValueError as error:
+        raise Refused("settings: not JSON") from error
+    if not isinstance(given, Mapping) or set(given) != {*RUN_TERMS, *AGENT_TERMS}:
+        raise Refused("settings: not the ones of this version; use the server's version of afedpg")
+    try:
+        config = configuration.from_settings(given, own)
+        agents = max(own.agents, agent_id + 1)  # as many as it knows of
+        return configuration.validate(replace(config, agents=agents, seed=config.seed + starts * _STREAM))
+    except ConfigError as error:
+        raise Refused(f"settings: {error}") from error
+
+
+def expected(config: Config, workload: Workload) -> Expected:
+    """What reports must look like, from the server's own copy of the task."""
+    size = observations(workload) if config.agent.scale_observations and not config.synthetic else None
+    whole_episodes = config.agent.estimator == "reinforce"  # and an episode may be long where nothing bounds it
+    samples = LARGEST_COUNT if whole_episodes else 2 * workload.steps
+    return Expected(workload.parameters, size, samples)
+
+
+def observations(workload: Workload) -> int | None:
+    """Length of an observation, where the workload has any."""
+    environments = getattr(workload, "environments", None)
+    size: int | None = None if environments is None else environments.observations.size
+    return size

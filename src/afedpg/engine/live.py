@@ -1,0 +1,280 @@
+"""The live engine: real time, and agents that are connected, silent, gone, or lying.
+
+It knows who is there, when each was last heard, and when a round is over. Bytes and sockets are a transport's, which
+calls `join`, `report`, `refuse`, `heard` and `leave`, and gives every agent a `Port` to be answered through. All of it
+runs in one thread: events are applied in the order they arrive.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import time
+from collections import deque
+from collections.abc import Callable
+from contextlib import AbstractAsyncContextManager
+from dataclasses import dataclass, field, replace
+from typing import Any, Protocol
+
+import numpy as np
+
+from afedpg.config import NetworkConfig
+from afedpg.engine.federation import Federation
+from afedpg.engine.trace import TraceWriter
+from afedpg.errors import AfedpgError
+from afedpg.messages import CloseRound, Event, Join, Leave, Rejected, Report, Task
+
+TICK_SECONDS = 0.1
+STATUS_SECONDS = 1.0
+SHOWN_REJECTIONS = 5  # of an agent, one by one in the log; then only every doubling
+_log = logging.getLogger("afedpg")
+
+
+class Port(Protocol):
+    """The way back to one connected agent. Nothing here waits: a Task is turned into bytes at once."""
+
+    def give(self, task: Task) -> None: ...
+
+    def refuse(self, reason: str) -> None: ...
+
+    def close(self, reason: str, final: bool = False) -> None:
+        """`final` tells the agent not to come back."""
+
+
+@dataclass
+class Member:
+    """What is known of an agent, connected or not."""
+
+    agent_id: int
+    name: str
+    port: Port | None = None
+    heard: float = 0.0  # monotonic
+    handed_out: float = 0.0  # when its outstanding Task was sent, monotonic
+    gradients: int = 0
+    rejected: int = 0
+    delay: float = 0.0  # mean of the newest few
+    compute_seconds: float = 0.0  # likewise, from hand-out to arrival
+    bytes_up: int = 0  # on the wire, as the transport counts them
+    bytes_down: int = 0
+
+    def note(self, delay: int, seconds: float) -> None:
+        weight = 1 / min(self.gradients + 1, 20)
+        self.delay += weight * (delay - self.delay)
+        self.compute_seconds += weight * (seconds - self.compute_seconds)
+        self.gradients += 1
+
+
+Transport = Callable[["LiveEngine"], AbstractAsyncContextManager[None]]
+
+
+@dataclass
+class LiveEngine:
+    federation: Federation
+    network: NetworkConfig
+    transport: Transport
+    trace: TraceWriter | None = None
+    watchers: list[Callable[[], None]] = field(default_factory=list)  # called every tick; may raise to stop
+    before: float = 0.0  # seconds of earlier sessions of this run
+    members: dict[int, Member] = field(default_factory=dict)
+    consistent: bool = True
+    ended: bool = False  # the run is over, rather than interrupted
+    _started: float = field(default_factory=time.monotonic)
+    _opened: float = field(default_factory=time.monotonic)  # the present round
+    _round: int = -1
+    _noted: float = 0.0  # when the status was last written
+    _failure: BaseException | None = None
+    _finished: Callable[[], bool] = lambda: False
+    _arrivals: deque[tuple[float, int]] = field(default_factory=lambda: deque(maxlen=11))  # time, gradients
+
+    @property
+    def seconds(self) -> float:
+        return self.before + time.monotonic() - self._started
+
+    def start(self) -> None:
+        """Agents join when they want."""
+
+    def to_tree(self) -> dict[str, Any]:
+        return {"seconds": self.seconds}
+
+    def from_tree(self, tree: dict[str, Any]) -> None:
+        self.before = max(self.before, tree["seconds"])
+
+    def run(self, finished: Callable[[], bool]) -> None:
+        """Serves until `finished`, which is asked after every event and may raise to stop."""
+        self._finished = finished
+        if finished():
+            self.ended = True
+            return
+        asyncio.run(self._serve())
+        if self._failure is not None:
+            raise self._failure
+
+    async def _serve(self) -> None:
+        self._done = asyncio.Event()
+        async with self.transport(self):
+            last = time.monotonic()
+            while not self._done.is_set():
+                await self._pause()
+                now = time.monotonic()
+                self._tick(now, max(0.0, now - last - 2 * TICK_SECONDS))
+                last = now
+            self._note_status(time.monotonic())
+        if self.trace is not None:
+            self.trace.close()
+
+    async def _pause(self) -> None:
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(self._done.wait(), TICK_SECONDS)
+
+    # What the transport reports
+
+    def join(self, agent_id: int, name: str, port: Port) -> None:
+        member = self.members.setdefault(agent_id, Member(agent_id, name))
+        if member.port is not None:
+            self._drop(member, "its certificate connected again", final=True)
+        member.port, member.heard = port, time.monotonic()
+        _log.info("agent %d (%s) joined", agent_id, name)
+        self._apply(Join(agent_id))
+
+    def report(self, report: Report) -> None:
+        if self._done.is_set():  # too late to count
+            return
+        if self.federation.server.outstanding.get(report.agent_id) != (report.task_id, report.version):
+            # The fold refuses it unread: whoever sends such reports need not fill the journal with them.
+            report = replace(report, gradient=np.empty(0, np.float32), moments=None)
+        member = self.members[report.agent_id]
+        seconds = time.monotonic() - member.handed_out
+        delay = self.federation.server.iteration - report.version
+        self._apply(report)
+        if self.federation.server.rejected is None:
+            member.note(delay, seconds)
+            if self.trace is not None:
+                self.trace.add(report.agent_id, seconds)
+
+    def refuse(self, agent_id: int, reason: str) -> None:
+        """A message that was not even a report. The agent gets fresh parameters."""
+        self._apply(Rejected(agent_id, reason))
+
+    def heard(self, agent_id: int) -> None:
+        self.members[agent_id].heard = time.monotonic()
+
+    def leave(self, agent_id: int, port: Port, reason: str) -> None:
+        """That connection is over; a newer one of the same agent is not."""
+        member = self.members[agent_id]
+        if member.port is port:
+            member.port = None
+            if not self._done.is_set():
+                _log.info("agent %d (%s) left: %s", agent_id, member.name, reason)
+                self._apply(Leave(agent_id))
+
+    def expel(self, agent_id: int, reason: str) -> None:
+        if self.members[agent_id].port is not None:
+            self._drop(self.members[agent_id], reason, final=True)
+
+    # What follows from it
+
+    def _drop(self, member: Member, reason: str, final: bool = False) -> None:
+        port, member.port = member.port, None
+        _log.warning("agent %d (%s) dropped: %s", member.agent_id, member.name, reason)
+        if port is not None:
+            port.close(reason, final)
+        self._apply(Leave(member.agent_id))
+
+    def _apply(self, event: Event) -> None:
+        """Nothing an agent sends may end the server; what the disk says may, and then nothing more is applied."""
+        if self._done.is_set():
+            return
+        try:
+            self.consistent = False
+            tasks = self.federation.apply(event, self.seconds)
+            self.consistent = True
+            if self._ask():
+                return
+            self._rejected()
+            for task in tasks:
+                self._hand_out(task)
+        except AfedpgError as error:  # raised before the fold or after it, never within
+            self.consistent = True
+            self.fail(error)
+        except BaseException as error:
+            self.fail(error)
+
+    def _ask(self) -> bool:
+        if self._finished():
+            self.ended = True
+            self._done.set()
+        return self.ended
+
+    def fail(self, error: BaseException) -> None:
+        self._failure = self._failure or error
+        self._done.set()
+
+    def _rejected(self) -> None:
+        rejected = self.federation.server.rejected
+        if rejected is None or (member := self.members.get(rejected.agent_id)) is None:
+            return
+        member.rejected += 1
+        count = member.rejected
+        if count <= SHOWN_REJECTIONS or count & (count - 1) == 0:
+            _log.warning("agent %d (%s) refused, %d so far: %s", member.agent_id, member.name, count, rejected.reason)
+        if member.port is not None:
+            member.port.refuse(rejected.reason)
+
+    def _hand_out(self, task: Task) -> None:
+        member = self.members.get(task.agent_id)
+        if member is not None and member.port is not None:
+            member.handed_out = time.monotonic()
+            member.port.give(task)
+
+    # What time brings
+
+    def _tick(self, now: float, stalled: float) -> None:
+        """`stalled` seconds this very process was not running: nobody could have been heard then."""
+        try:
+            for watch in self.watchers:
+                watch()
+            self._ask()
+        except BaseException as error:
+            self.fail(error)
+            return
+        for member in self.members.values():
+            member.heard += stalled
+            if member.port is not None and now - member.heard > self.network.lease:
+                self._drop(member, f"silent for {now - member.heard:.1f} s")
+        self._watch_round(now)
+        if now - self._noted > STATUS_SECONDS:
+            self._noted = now
+            self._note_status(now)
+
+    def _watch_round(self, now: float) -> None:
+        server, deadline = self.federation.server, self.network.deadline
+        if server.iteration != self._round:
+            self._round, self._opened = server.iteration, now
+        elif deadline and server.waiting and now - self._opened > deadline:
+            _log.info("round %d closed at its deadline with %d gradients", server.iteration, len(server.waiting))
+            self._opened = now
+            self._apply(CloseRound())
+
+    def _note_status(self, now: float) -> None:
+        self._arrivals.append((now, self.federation.server.gradients))
+        if self.trace is not None:
+            self.trace.flush()
+        if self.federation.recorder is not None:
+            try:
+                self.federation.recorder.database.note("status", self.status())
+            except AfedpgError as error:
+                self.fail(error)
+
+    def status(self) -> str:
+        from afedpg.engine.status import describe
+
+        return describe(self)
+
+    @property
+    def rate(self) -> float:
+        """Gradients per second over the last ten seconds or so."""
+        if len(self._arrivals) < 2:
+            return 0.0
+        (t0, g0), (t1, g1) = self._arrivals[0], self._arrivals[-1]
+        return (g1 - g0) / (t1 - t0)

@@ -1,0 +1,143 @@
+"""A run in real time from its start, or from its checkpoint and its journal, to its result."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from afedpg.config import Config
+from afedpg.engine.federation import Federation, OnArrival
+from afedpg.engine.live import LiveEngine, Transport
+from afedpg.engine.process import Interruption
+from afedpg.engine.status import recall
+from afedpg.engine.trace import TraceWriter
+from afedpg.engine.training import Own, Result, Session, prepare
+from afedpg.messages import Arrival, Evaluation, Rejected, Restart, Workload
+from afedpg.record import checkpoint
+from afedpg.record import journal as journals
+from afedpg.record.database import read_notes
+from afedpg.record.folder import RunFolder
+from afedpg.record.recorder import Position, Recorder
+from afedpg.server.fold import Limits, step
+from afedpg.server.rules import ServerRule
+from afedpg.server.state import ServerState, from_tree
+
+TRACE = "trace.csv"
+
+
+@dataclass
+class LiveSession(Session):
+    """Evaluations run beside the federation: agents do not wait for them."""
+
+    _evaluator: ThreadPoolExecutor = field(default_factory=lambda: ThreadPoolExecutor(1))
+    _pending: tuple[Future[list[Evaluation]], tuple[int, int, int, float]] | None = None
+
+    def _finished(self) -> bool:
+        if self._pending is not None and self._pending[0].done():
+            self._collect()
+        return super()._finished()
+
+    def _evaluate(self) -> None:
+        server = self.federation.server
+        if not _in_loop():  # the federation is over: nobody waits
+            self._collect()
+            super()._evaluate()
+        elif self._pending is None:
+            self.evaluated = server.gradients
+            theta = server.theta.astype(np.float32)
+            future = self._evaluator.submit(self.workload.evaluate, theta, server.statistics, server.iteration)
+            self._pending = (future, (server.iteration, server.gradients, server.samples, self.engine.seconds))
+
+    def _collect(self) -> None:
+        if self._pending is None:
+            return
+        (future, where), self._pending = self._pending, None
+        self.evaluations = tuple(future.result())
+        if self.federation.recorder is not None:
+            self.federation.recorder.evaluated(self.evaluations, *where)
+
+
+def _in_loop() -> bool:
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return False
+    return True
+
+
+class Parts(NamedTuple):
+    """A federation that is ready to be served."""
+
+    config: Config
+    workload: Workload
+    federation: Federation
+    tree: dict[str, Any] | None  # the checkpoint it goes on from
+    seconds: float  # that earlier sessions took
+
+
+def new_parts(config: Config, own: Own, on_arrival: OnArrival | None) -> Parts:
+    workload, rule, server = prepare(config, own)
+    federation = Federation(rule, server, None, on_arrival, Limits.of(config))
+    return Parts(config, workload, federation, None, 0.0)
+
+
+def restored_parts(
+    folder: RunFolder, config: Config, own: Own, on_arrival: OnArrival | None, warn: Callable[[str], None]
+) -> Parts:
+    """The newest checkpoint and every later event of the journal: the bits the server had when it ended.
+
+    A new epoch begins: what was handed out before is void. It is on the disk before anything else happens, because an
+    epoch that came twice could let an old report pass for a new one.
+    """
+    workload, rule, server = prepare(config, own)
+    tree: dict[str, Any] | None = None
+    start, gradients, samples, pending = 0, 0, 0, {}
+    if checkpoint.names(folder.checkpoints):
+        start, tree = checkpoint.load_latest(folder.checkpoints, warn)
+        server = from_tree(tree["server"])
+        gradients, samples, pending = server.gradients, server.samples, tree["pending"]
+    refolded = _fold_again(folder, rule, server, Limits.of(config), start)
+    position = Position(gradients, samples, start + len(refolded.rows), pending)
+    recorder = Recorder(folder, config.record, config.gradients // config.reports, config.reports, position)
+    for sequence, row in enumerate(refolded.rows, start):
+        recorder.record(*row, sequence=sequence)
+    federation = Federation(rule, refolded.server, recorder, on_arrival, Limits.of(config))
+    federation.apply(Restart(), refolded.seconds)
+    recorder.journal.sync()
+    seconds = max(refolded.seconds, tree["engine"]["seconds"] if tree else 0.0)
+    return Parts(config, workload, federation, tree, seconds)
+
+
+class _Refolded(NamedTuple):
+    server: ServerState
+    rows: list[tuple[list[Arrival], Rejected | None, int, float]]  # what each event did, for run.db
+    seconds: float  # of the last event
+
+
+def _fold_again(folder: RunFolder, rule: ServerRule, server: ServerState, limits: Limits, start: int) -> _Refolded:
+    rows, seconds = [], 0.0
+    for _, seconds, event in journals.read(folder.journal, start):
+        server, _ = step(rule, server, event, limits)
+        rows.append((server.arrivals, server.rejected, server.iteration, seconds))
+    return _Refolded(server, rows, seconds)
+
+
+def run_live(
+    parts: Parts, transport: Transport, interruption: Interruption, watchers: list[Callable[[], None]]
+) -> Result:
+    """Serves the federation until it is done, and stores it whichever way it ends."""
+    config, recorder = parts.config, parts.federation.recorder
+    trace = None if recorder is None else TraceWriter(recorder.folder.path / TRACE)
+    engine = LiveEngine(parts.federation, config.network, transport, trace, watchers, parts.seconds)
+    if recorder is not None and parts.tree is not None:
+        engine.members = recall(read_notes(recorder.folder.database).get("status", ""))
+    session = LiveSession(config, parts.workload, parts.federation, engine, interruption, config.gradients)
+    try:
+        return session.run(parts.tree)
+    finally:
+        session._evaluator.shutdown(wait=False, cancel_futures=True)

@@ -1,0 +1,140 @@
+"""The local engine: the same server on this machine's loopback, with an agent process per agent, started and watched.
+
+Agents that die are started again; all of them end with this process, however it ends.
+"""
+
+from __future__ import annotations
+
+import logging
+import multiprocessing
+import pickle
+import secrets
+import signal
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from afedpg.config import Config
+from afedpg.engine.federation import OnArrival
+from afedpg.engine.grpc.server import Place, resume_server, run_server
+from afedpg.engine.process import die_with_parent, one_thread
+from afedpg.engine.training import Cost, Own, Result
+from afedpg.engine.workloads import BuildWorkload, MakeEnv
+from afedpg.errors import AfedpgError, ConfigError
+from afedpg.messages import Workload
+from afedpg.record.folder import RunFolder
+
+MOST_DEATHS = 5  # of one agent in a row, each within QUICK_SECONDS of its start
+QUICK_SECONDS = 10.0
+_log = logging.getLogger("afedpg")
+
+
+def run_local(
+    config: Config,
+    own: Own,
+    out: Path | None,
+    on_arrival: OnArrival | None = None,
+    announce: Callable[[Cost], None] = lambda cost: None,
+) -> Result:
+    if config.engine != "local":
+        raise ConfigError(f"engine: a {config.engine} federation has agents of its own; use `afedpg server`")
+    crowd = Crowd(config, own.make_env)
+    try:
+        return run_server(config, crowd.place, out, own, on_arrival, announce, crowd.start, [crowd.watch])
+    finally:
+        crowd.close()
+
+
+def resume_live(folder: RunFolder, own: Own, on_arrival: OnArrival | None, warn: Callable[[str], None]) -> Result:
+    """`afedpg resume` of a local run, or of a federation that listens where it listened before."""
+    config = folder.config()
+    if config.engine == "grpc":
+        return resume_server(folder, Place.stored(folder.path), own, on_arrival, warn)
+    crowd = Crowd(config, own.make_env)
+    try:
+        return resume_server(folder, crowd.place, own, on_arrival, warn, crowd.start, [crowd.watch])
+    finally:
+        crowd.close()
+
+
+@dataclass
+class _Agent:
+    process: Any
+    started: float
+    deaths: int = 0  # in a row, soon after the start
+
+
+@dataclass
+class Crowd:
+    """The agent processes."""
+
+    config: Config
+    make_env: MakeEnv | None = None
+    place: Place = field(init=False)
+    _port: int = 0
+    _agents: list[_Agent] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        # Other users of this machine can reach loopback, too: only who knows the token is let in.
+        names = tuple(f"agent-{number}" for number in range(self.config.agents))
+        self.place = Place("127.0.0.1:0", token=secrets.token_hex(16), names=names)
+
+    @property
+    def pids(self) -> list[int]:
+        return [agent.process.pid for agent in self._agents]
+
+        try:
+            pickle.dumps(self.make_env)
+        except (pickle.PicklingError, AttributeError, TypeError) as error:
+            raise ConfigError(
+                "make_env: agent processes import it by name, so it must be a function at the top level of a module"
+            ) from error
+
+    def start(self, port: int) -> None:
+        self._port = port
+        self._agents = [_Agent(self._spawn(number), time.monotonic()) for number in range(self.config.agents)]
+
+    def watch(self) -> None:
+        for number, agent in enumerate(self._agents):
+            if agent.process.exitcode is None:
+                continue
+            quick = time.monotonic() - agent.started < QUICK_SECONDS
+            deaths = agent.deaths + 1 if quick else 1
+            code = agent.process.exitcode
+            if deaths >= MOST_DEATHS and code != -signal.SIGKILL:
+                raise AfedpgError(f"agent {number} ended {deaths} times soon after its start (exit code {code})")
+            _log.warning("agent %d ended (exit code %s); starting it again", number, code)
+            self._agents[number] = _Agent(self._spawn(number), time.monotonic(), deaths)
+
+    def close(self) -> None:
+        deadline = time.monotonic() + 1.0
+        for agent in self._agents:
+            agent.process.join(max(0.0, deadline - time.monotonic()))
+            if agent.process.exitcode is None:
+                agent.process.kill()
+                agent.process.join()
+
+    def _spawn(self, number: int) -> Any:
+        context = multiprocessing.get_context("spawn")
+        arguments = (self.config, self.make_env, self._port, self.place.names[number], self.place.token)
+        process = context.Process(target=_agent, args=arguments, daemon=True)
+        process.start()
+        return process
+
+
+def _agent(config: Config, make_env: MakeEnv | None, port: int, name: str, token: str) -> None:
+    """An agent process's life."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the whole group; the parent decides
+    die_with_parent()
+    one_thread()
+    from afedpg.engine.grpc.client import AgentOptions, be_agent
+
+    own = Config(task=config.task, agents=config.agents, agent=config.agent)
+
+    def build(agreed: Config) -> Workload:
+        return BuildWorkload(agreed, make_env)()
+
+    options = AgentOptions(f"127.0.0.1:{port}", own, build, name=name, token=token)
+    be_agent(options, lambda reports: "")

@@ -1,0 +1,81 @@
+"""Who is in, how late, how fast, how much: the live server's state as JSON, and as a table."""
+
+from __future__ import annotations
+
+import json
+import time
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from afedpg.engine.live import LiveEngine, Member
+
+
+def describe(engine: LiveEngine) -> str:
+    server, now = engine.federation.server, time.monotonic()
+    members = [engine.members[agent_id] for agent_id in sorted(engine.members)]
+    document = {
+        "time": time.time(),
+        "seconds": engine.seconds,
+        "iteration": server.iteration,
+        "gradients": server.gradients,
+        "samples": server.samples,
+        "epoch": server.epoch,
+        "gradients_per_second": engine.rate,
+        "rejected": sum(member.rejected for member in members),
+        "agents": [_describe_member(member, now, member.agent_id in server.outstanding) for member in members],
+    }
+    return json.dumps(document)
+
+
+def _describe_member(member: Member, now: float, working: bool) -> dict[str, Any]:
+    return {
+        "agent": member.agent_id,
+        "name": member.name,
+        "state": "away" if member.port is None else "working" if working else "waiting",
+        "gradients": member.gradients,
+        "delay": round(member.delay, 3),
+        "seconds_per_gradient": round(member.compute_seconds, 6),
+        "bytes_up": member.bytes_up,
+        "bytes_down": member.bytes_down,
+        "rejected": member.rejected,
+        "last_seen": round(now - member.heard, 3),
+    }
+
+
+def recall(text: str) -> dict[int, Member]:
+    """The agents as an earlier session of the server last described them; nobody is connected yet."""
+    from afedpg.engine.live import Member
+
+    agents = json.loads(text)["agents"] if text else []
+    return {
+        entry["agent"]: Member(
+            entry["agent"], entry["name"], gradients=entry["gradients"], rejected=entry["rejected"],
+            delay=entry["delay"], compute_seconds=entry["seconds_per_gradient"],
+            bytes_up=entry["bytes_up"], bytes_down=entry["bytes_down"],
+        )
+        for entry in agents
+    }  # fmt: skip
+
+
+def table(document: dict[str, Any]) -> str:
+    age = time.time() - document["time"]
+    head = (
+        f"iteration {document['iteration']}, {document['gradients']} gradients, "
+        f"{document['gradients_per_second']:.1f}/s, rejected {document['rejected']}, "
+        f"up {document['seconds']:.0f} s, epoch {document['epoch']}"
+    )
+    if age > 10:
+        head += f" (as of {age:.0f} s ago)"
+    names = ("agent", "name", "state", "gradients", "delay", "s/gradient", "MB up", "MB down", "rejected", "last seen")
+    rows = [names, *(_row(agent) for agent in document["agents"])]
+    widths = [max(len(row[column]) for row in rows) for column in range(len(names))]
+    lines = ["  ".join(cell.rjust(width) for cell, width in zip(row, widths, strict=True)) for row in rows]
+    return "\n".join([head, *lines])
+
+
+def _row(agent: dict[str, Any]) -> tuple[str, ...]:
+    return (
+        str(agent["agent"]), agent["name"], agent["state"], str(agent["gradients"]), f"{agent['delay']:.1f}",
+        f"{agent['seconds_per_gradient']:.4g}", f"{agent['bytes_up'] / 1e6:.2f}", f"{agent['bytes_down'] / 1e6:.2f}",
+        str(agent["rejected"]), f"{agent['last_seen']:.1f} s",
+    )  # fmt: skip

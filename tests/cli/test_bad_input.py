@@ -1,0 +1,160 @@
+"""Bad input gets one clear line that names the field, exit code 2, and changes nothing."""
+
+from __future__ import annotations
+
+import pytest
+
+from afedpg import train
+from afedpg.cli import main
+
+TRAIN = ("train", "quadratic")
+
+
+@pytest.fixture(autouse=True)
+def empty_folder(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def refused(capsys, *arguments):
+    """The one line a refused command says."""
+    try:
+        code = main([str(argument) for argument in arguments])
+    except SystemExit as end:
+        code = end.code
+    said = capsys.readouterr()
+    assert (code, said.out, said.err.count("\n")) == (2, "", 1), said
+    return said.err
+
+
+# What is given -> what the line says. The field comes first, what was wrong with it after.
+CASES = {
+    "--method nosuch": "method: unknown 'nosuch'",
+    "--schedule nosuch": "schedule: unknown",
+    "--timing nosuch": "timing: unknown",
+    "--alpha 0": "alpha: 0.0 is outside (0, 1]",
+    "--alpha 1.0001": "alpha: 1.0001 is outside",
+    "--alpha -0.1": "alpha: -0.1",
+    "--alpha nan": "alpha: nan is not a finite number",
+    "--alpha much": "argument --alpha: invalid float value: 'much'",
+    "--eta 0": "eta: 0.0 must be above 0",
+    "--eta -1": "eta: -1.0",
+    "--eta inf": "eta: inf",
+    "--eta-floor 1": "eta_floor: 1.0 is outside",
+    "--agents 0": "agents: 0; at least 1",
+    "--agents -3": "agents: -3",
+    "--agents 2.5": "argument --agents: invalid int value",
+    "--agents 2 --method pg": "agents: pg is the single-agent baseline",
+    "--iterations 0": "iterations: 0",
+    "--seed -1": "seed: -1",
+    "--seeds 4-0": "seeds: '4-0'",
+    "--seeds a-b": "seeds: 'a-b'",
+    "--seeds 0-1 --seed 3": "seeds: give either",
+    "--noise -1": "noise: -1.0",
+    "--dimension 0": "dimension: 0",
+    "--timing list --speeds 1,2,3": "speeds: 3 given for 8 agents",
+    "--timing list": "speeds: 0 given for 8 agents",
+    "--agents 2 --timing list --speeds 1,0": "speeds: every one must be above 0",
+    "--agents 2 --speeds 1,2": "speeds: only used with --timing list",
+    "--agents 2 --silent 0,1": "silent: every agent is silent",
+    "--agents 2 --silent 2": "silent: there is no agent 2",
+    "--method fedpg --silent 3": "silent: fedpg waits for every agent",
+    "--agents 2 --drop 0=5,1=6": "drop: every agent that answers leaves",
+    "--agents 3 --drop 0=5,1=6 --silent 2": "drop: every agent that answers leaves",
+    "--drop 0=5 --late 0=5": "drop: agent 0 would leave before it has joined",
+    "--late 9=1": "late: there is no agent 9",
+    "--late 0=-1": "late: -1.0 seconds",
+    "--late 0=inf": "late: inf seconds",
+    "--late soon": "argument --late: 'soon' is not NAME=VALUE",
+    "--late late.toml": "argument --late: cannot read late.toml",
+    "--fastest 0": "fastest: 0.0",
+    "--spread 0.5": "spread: 0.5",
+    "--timing pareto --shape 1": "shape: 1.0",
+    "--timing trace": "trace: name the CSV file",
+    "--timing trace --trace nosuch.csv": "trace: cannot read nosuch.csv: No such file",
+    "--checkpoint-seconds 0": "checkpoint_seconds: 0.0",
+    "--keep-checkpoints 0": "keep_checkpoints: 0",
+    "--evaluate-every -1": "evaluate_every: -1",
+    "--gamma 1.5": "gamma: 1.5",
+    "--workers 0": "workers: 0",
+    "--preset nosuch": "preset: there is no 'nosuch' for quadratic",
+    "--preset nosuch.toml": "preset: there is no file nosuch.toml",
+    "--from nosuch": "run: there is no folder nosuch",
+    "--nosuch 1": "unrecognized arguments: --nosuch",
+    "--agents 1000000000000": "agents: 1000000000000 agents x 10 parameters need about",
+    "--dimension 100000000000": "agents: 8 agents x 100000000000 parameters need about",
+}
+
+
+@pytest.mark.parametrize(("given", "said"), CASES.items(), ids=CASES)
+def test_a_setting_that_makes_no_sense(given, said, capsys, empty_folder):
+    assert said in refused(capsys, *TRAIN, *given.split())
+    assert list(empty_folder.iterdir()) == []
+
+
+@pytest.mark.parametrize("task", ["nosuch", "NoSuchEnvironment-v0", "../quadratic"])
+def test_an_unknown_task(task, capsys, empty_folder):
+    line = refused(capsys, "train", task)
+    assert line.startswith("afedpg: task: ")
+    assert task in line
+    assert list(empty_folder.iterdir()) == []
+
+
+def test_an_unknown_command(capsys):
+    assert "invalid choice: 'fly'" in refused(capsys, "fly")
+    assert "required: COMMAND" in refused(capsys)
+
+
+def test_a_run_folder_that_exists_is_left_as_it_is(capsys, empty_folder):
+    train("quadratic", agents=2, iterations=3, out="run")
+    before = {path: path.read_bytes() for path in empty_folder.rglob("*") if path.is_file()}
+    line = refused(capsys, *TRAIN, "--out", "run")
+    assert line.startswith("afedpg: out: run exists; choose another --out or `afedpg resume run`")
+    assert before == {path: path.read_bytes() for path in empty_folder.rglob("*") if path.is_file()}
+
+
+def test_a_folder_with_something_else_or_a_file_is_not_written_to(capsys, empty_folder):
+    (empty_folder / "notes").mkdir()
+    (empty_folder / "notes" / "thesis.txt").write_text("mine")
+    (empty_folder / "file").write_text("mine")
+    assert "out: notes exists" in refused(capsys, *TRAIN, "--out", "notes")
+    assert "out: file exists" in refused(capsys, *TRAIN, "--out", "file")
+    assert "out: cannot create file/run" in refused(capsys, *TRAIN, "--out", "file/run")
+    assert sorted(path.name for path in empty_folder.rglob("*")) == ["file", "notes", "thesis.txt"]
+
+
+@pytest.mark.parametrize("command", ["resume", "replay"])
+def test_a_folder_that_is_no_run(command, capsys, empty_folder):
+    (empty_folder / "notes").mkdir()
+    assert "run: there is no folder nosuch" in refused(capsys, command, "nosuch")
+    assert "run: notes is no run folder" in refused(capsys, command, "notes")
+    (empty_folder / "notes" / "run.toml").write_text("task = ")
+    assert "run.toml is not TOML" in refused(capsys, command, "notes")
+    (empty_folder / "notes" / "run.toml").write_text("wings = 2\n")
+    assert "wings: no such setting" in refused(capsys, command, "notes")
+    assert [path.name for path in empty_folder.rglob("*")] == ["notes", "run.toml"]
+
+
+def test_there_are_no_runs_to_list_where_there_is_no_folder(capsys):
+    assert "folder: there is no folder runs" in refused(capsys, "runs")
+
+
+def test_a_policy_of_another_size_is_no_start(capsys, empty_folder):
+    train("quadratic", agents=1, iterations=2, dimension=3, out="three")
+    line = refused(capsys, *TRAIN, "--from", "three", "--out", "ten")
+    assert "from_run: the policy of three has 3 parameters, this task's policy has 10" in line
+    assert not (empty_folder / "ten").exists()
+
+
+def test_a_setting_of_the_wrong_kind_in_a_file_is_named(capsys, empty_folder):
+    for text, said in [
+        ('agents = "many"', "agents: 'many' is not of type int"),
+        ("agents = 2.0", "agents: 2.0 is not of type int"),
+        ("agents = true", "agents: True is not of type int"),
+        ("wings = 2", "wings: no such setting"),
+        ("agents = ", "preset: own.toml is not TOML"),
+        ("speeds = 3", "speeds: 3 is not of type"),
+    ]:
+        (empty_folder / "own.toml").write_text(text)
+        assert said in refused(capsys, *TRAIN, "--preset", "own.toml")
+    assert [path.name for path in empty_folder.iterdir()] == ["own.toml"]

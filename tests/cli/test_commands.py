@@ -1,0 +1,222 @@
+"""train, resume, replay and runs, and what they leave in a run folder."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from safetensors.numpy import load_file
+
+from afedpg import train
+from afedpg.cli import main
+from afedpg.record import checkpoint
+from afedpg.record.database import read_arrivals, read_evaluations
+
+SMALL = ("--agents", "3", "--iterations", "20", "--seed", "4")
+
+
+@pytest.fixture(autouse=True)
+def empty_folder(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def done(capsys, *arguments):
+    """stdout of a command that must succeed."""
+    capsys.readouterr()
+    assert main([str(argument) for argument in arguments]) == 0
+    return capsys.readouterr().out
+
+
+def last_line(capsys, *arguments):
+    return json.loads(done(capsys, *arguments, "--json").splitlines()[-1])
+
+
+def test_the_last_line_is_for_machines(capsys):
+    result = last_line(capsys, "train", "quadratic", *SMALL, "--out", "run")
+    same = train("quadratic", agents=3, iterations=20, seed=4)
+    assert result["theta_sha256"] == same.sha256
+    assert (result["out"], result["gradients"], result["samples"], result["iteration"]) == ("run", 60, 60, 60)
+    assert result["seconds"] == same.seconds
+    assert result["evaluations"][0]["mean"] == same.evaluations[0].mean
+    assert last_line(capsys, "resume", "run")["theta_sha256"] == same.sha256
+    replayed = last_line(capsys, "replay", "run")
+    assert (replayed["agrees"], replayed["recorded"]) == (True, same.sha256)
+    assert last_line(capsys, "replay", "run", "--recompute")["replayed"] == same.sha256
+
+
+def test_people_are_told_the_same(capsys):
+    text = done(capsys, "train", "quadratic", *SMALL)
+    assert "60 gradients, 60 samples" in text
+    assert "theta, exact: " in text
+    assert f"theta SHA-256 {train('quadratic', agents=3, iterations=20, seed=4).sha256}" in text
+    assert "run folder: runs/quadratic-afedpg-seed4" in text
+    assert "same bits" in done(capsys, "replay", "runs/quadratic-afedpg-seed4")
+    done(capsys, "train", "quadratic", *SMALL)  # the default folder is the next that is free
+    assert [path.name for path in sorted(Path("runs").iterdir())] == [
+        "quadratic-afedpg-seed4",
+        "quadratic-afedpg-seed4-2",
+    ]
+
+
+def test_runs_are_listed(capsys):
+    for method in ("afedpg", "fedpg"):
+        done(capsys, "train", "quadratic", "--method", method, *SMALL)
+    with pytest.raises(ZeroDivisionError):
+        train("lq-bandit", agents=2, iterations=5, out="runs/broken", on_arrival=lambda *_: 1 / 0)
+    runs = {run["path"]: run for run in last_line(capsys, "runs")}
+    assert {path: run["state"] for path, run in runs.items()} == {
+        "runs/broken": "interrupted",
+        "runs/quadratic-afedpg-seed4": "finished",
+        "runs/quadratic-fedpg-seed4": "finished",
+    }
+    fedpg = runs["runs/quadratic-fedpg-seed4"]
+    assert [fedpg[name] for name in ("method", "agents", "seed", "gradients", "total")] == ["fedpg", 3, 4, 60, 60]
+    text = done(capsys, "runs")
+    assert "runs/quadratic-afedpg-seed4  finished  afedpg x3 seed 4  60/60 gradients  return" in text
+    assert done(capsys, "runs", "runs/broken").startswith("no runs in runs/broken")
+
+
+def test_several_seeds_are_several_runs(capsys, empty_folder):
+    done(capsys, "train", "quadratic", "--agents", "2", "--iterations", "5", "--seeds", "0-1,7", "--out", "all")
+    assert sorted(path.name for path in (empty_folder / "all").iterdir()) == ["seed0", "seed1", "seed7"]
+    for seed in (0, 1, 7):
+        recorded = last_line(capsys, "replay", f"all/seed{seed}")["recorded"]
+        assert recorded == train("quadratic", agents=2, iterations=5, seed=seed).sha256
+
+
+def test_afedpg_and_its_ablation_differ_in_one_line(capsys):
+    for method in ("afedpg", "afedpg-vanilla"):
+        done(capsys, "train", "quadratic", "--method", method, *SMALL, "--out", method)
+    one, other = (Path(method, "run.toml").read_text().splitlines() for method in ("afedpg", "afedpg-vanilla"))
+    assert [pair for pair in zip(one, other, strict=True) if pair[0] != pair[1]] == [
+        ('method = "afedpg"', 'method = "afedpg-vanilla"')
+    ]
+
+
+def test_the_policy_file_holds_theta(capsys):
+    result = train("quadratic", agents=3, iterations=20, out="run")
+    np.testing.assert_array_equal(load_file("run/policy.safetensors")["theta"], result.theta.astype(np.float32))
+
+
+def test_one_row_per_applied_gradient_and_the_evaluations_asked_for():
+    result = train(
+        "lq-bandit", agents=4, iterations=30, evaluate_every=10, schedule="constant", alpha=0.2, eta=0.05, out="run"
+    )
+    rows = read_arrivals(Path("run/run.db"))
+    assert rows["gradient"].tolist() == list(range(1, 121))
+    assert rows["iteration"].tolist() == list(range(120))
+    np.testing.assert_array_equal(rows["delay"], rows["iteration"] - rows["version"])
+    assert set(rows["alpha"]) == {0.2}
+    assert set(rows["bytes_up"]) == set(rows["bytes_down"]) == {16}
+    np.testing.assert_allclose(rows["step_length"], 0.05)
+    np.testing.assert_allclose(rows["lookahead_length"], 0.2)
+    assert (rows["seconds"][-1], rows["steps"].sum()) == (result.seconds, result.samples)
+    evaluations = read_evaluations(Path("run/run.db"))
+    assert evaluations["gradients"].tolist() == [40, 80, 120]
+    assert evaluations["mean"][-1] == result.evaluations[0].mean
+
+
+def test_a_run_can_start_where_another_ended(capsys):
+    first = train("quadratic", agents=2, iterations=50, out="first")
+    thetas = []
+    train(
+        "quadratic", agents=2, iterations=1, from_run="first", eta=1e-9,
+        on_arrival=lambda arrival, seconds, theta: thetas.append(theta.copy()),
+    )  # fmt: skip
+    np.testing.assert_allclose(thetas[0], first.theta, atol=1e-8)
+
+
+def test_a_checkpoint_that_is_cut_off_is_passed_over(capsys):
+    whole = train("quadratic", agents=3, iterations=20, checkpoint_seconds=0.001, out="run")
+    *_, before, newest = checkpoint.names(Path("run/checkpoints"))
+    damaged = Path("run/checkpoints", str(newest), "state.safetensors")
+    damaged.write_bytes(damaged.read_bytes()[:-9])
+    assert main(["resume", "run", "--json"]) == 0
+    said = capsys.readouterr()
+    assert json.loads(said.out)["theta_sha256"] == whole.sha256
+    for name in (before, newest):
+        path = Path("run/checkpoints", str(name), "state.json")
+        path.write_text(path.read_text()[:-50])
+    assert main(["resume", "run"]) == 1
+    *warnings, said = capsys.readouterr().err.splitlines()
+    assert [warning.startswith("warning: checkpoint run/checkpoints/") for warning in warnings] == [True]
+    assert said.startswith("afedpg: checkpoint run/checkpoints/")
+    assert said.endswith("no whole checkpoint is left, start the run again")
+
+
+def test_a_journal_that_is_cut_off_is_named(capsys):
+    whole = train("quadratic", agents=3, iterations=20, out="run")
+    [segment] = Path("run/journal").iterdir()
+    segment.write_bytes(segment.read_bytes()[:-500])
+    assert main(["replay", "run"]) == 1
+    said = capsys.readouterr().err
+    assert "run/journal ends after event" in said
+    assert said.count("\n") == 1
+    segment.unlink()
+    assert main(["replay", "run"]) == 1
+    assert "the checkpoint stands at 63" in capsys.readouterr().err
+    assert main(["resume", "run", "--json"]) == 0  # the checkpoint alone is enough to go on
+    assert json.loads(capsys.readouterr().out)["theta_sha256"] == whole.sha256
+
+
+def test_a_theta_that_differs_is_an_error(capsys):
+    train("quadratic", agents=2, iterations=5, out="run")
+    newest, tree = checkpoint.load_latest(Path("run/checkpoints"))
+    tree["server"]["theta"][0] += 1e-15
+    checkpoint.save(Path("run/checkpoints"), newest, tree, keep=2)
+    assert main(["replay", "run"]) == 1
+    assert "theta differs: recorded" in capsys.readouterr().err
+
+
+def test_two_processes_cannot_write_one_run(capsys):
+    def second(arrival, seconds, theta):
+        if arrival.gradient == 3:
+            assert main(["resume", "run"]) == 1
+            assert "is being written by another process" in capsys.readouterr().err
+
+    train("quadratic", agents=2, iterations=5, out="run", on_arrival=second)
+    assert "same bits" in done(capsys, "replay", "run")
+
+
+@pytest.mark.parametrize("arguments", [["--help"], ["train", "--help"], ["resume", "--help"], ["runs", "--help"]])
+def test_help_loads_nothing_heavy_and_has_an_example(arguments):
+    code = (
+        "import sys\nfrom afedpg.cli import main\n"
+        f"try: main({arguments})\nexcept SystemExit as end: assert end.code == 0\n"
+        "heavy = {'numpy', 'torch', 'numba', 'gymnasium', 'rich', 'matplotlib'} & set(sys.modules)\n"
+        "assert not heavy, heavy"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert "example: afedpg" in done.stdout
+
+
+def test_a_disk_that_runs_full_is_one_line_and_the_run_goes_on_once_there_is_room(small_disk, capsys):
+    """The journal's second segment does not fit any more."""
+    settings = {"agents": 3, "iterations": 80, "dimension": 20_000}
+    whole = train("quadratic", **settings)
+    disk = small_disk(24 * 1024)
+    options = [f"--{name}={value}" for name, value in settings.items()]
+    assert main(["train", "quadratic", *options, "--out", str(disk / "run"), "--json"]) == 1
+    said = capsys.readouterr()
+    assert said.out == ""
+    assert said.err.count("\n") == 1
+    assert "disk full" in said.err
+    assert f"`afedpg resume {disk}/run`" in said.err
+    subprocess.run(["mount", "-o", "remount,size=128m", str(disk)], check=True)
+    result = last_line(capsys, "resume", disk / "run")
+    assert result["theta_sha256"] == whole.sha256
+    assert last_line(capsys, "replay", disk / "run")["agrees"]
+
+
+def test_a_disk_without_any_room_is_one_line(small_disk, capsys):
+    disk = small_disk(64)
+    (disk / "fill").write_bytes(bytes(60 * 1024))
+    assert main(["train", "quadratic", "--out", str(disk / "run"), "--json"]) == 1
+    said = capsys.readouterr()
+    assert (said.out, said.err.count("\n"), "disk full" in said.err) == ("", 1, True)

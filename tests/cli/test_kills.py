@@ -1,0 +1,117 @@
+"""Kill anything at any moment: the run goes on with `afedpg resume` and ends with the same bits and the same rows.
+
+AFEDPG_KILLS=20 kills every run twenty times.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import shutil
+import signal
+import time
+from pathlib import Path
+
+import psutil
+import pytest
+
+from afedpg import replay, train
+from afedpg.record import checkpoint
+from afedpg.record.database import read_arrivals, read_table
+
+KILLS = int(os.environ.get("AFEDPG_KILLS", "4"))
+
+
+def rows(run):
+    tables = [read_table(run / "run.db", table) for table in ("arrivals", "episodes", "evaluations")]
+    return repr([{name: column.tolist() for name, column in table.items()} for table in tables])
+
+
+def flags(settings):
+    return [f"--{name.replace('_', '-')}={value}" for name, value in settings.items()]
+
+
+def quadratic(method="afedpg", iterations=1500):
+    return {"method": method, "agents": 4, "iterations": iterations, "checkpoint_seconds": 0.05, "seed": 3}
+
+
+def survive(start_command, folder, settings, workers, kills, moments):
+    """One run, killed up to so often, against one that was left alone; returns how many kills met it alive."""
+    run, killed = folder / "run", 0
+    while killed < kills:
+        if (run / "run.toml").exists():
+            process = start_command("resume", run, "--workers", workers, "--json")
+        else:  # killed before there was a run: nothing to go on with
+            shutil.rmtree(run, ignore_errors=True)
+            more = (*flags(settings), "--workers", workers, "--out", run, "--json")
+            process = start_command("train", "quadratic", *more)
+        wait_for((run / "lock").exists)
+        time.sleep(moments.uniform(0, 0.4))
+        if process.poll() is not None:
+            break
+        os.killpg(process.pid, signal.SIGKILL)
+        process.communicate()
+        killed += 1
+        if checkpoint.names(run / "checkpoints"):
+            assert replay(run).agrees
+    end = start_command("resume", run, "--workers", workers, "--json")
+    out, err = end.communicate(timeout=120)
+    assert end.returncode == 0, err
+    whole = train("quadratic", **settings, out=folder / "whole")
+    assert json.loads(out.splitlines()[-1])["theta_sha256"] == whole.sha256
+    assert rows(run) == rows(folder / "whole")
+    assert replay(run).recorded == whole.sha256
+    return killed
+
+
+@pytest.mark.parametrize(("method", "workers"), [("afedpg", 1), ("fedpg", 1), ("afedpg", 2)])
+def test_kill_9_of_the_whole_group_at_random_moments(method, workers, start_command, tmp_path):
+    kills = KILLS if workers == 1 else max(2, KILLS // 4)
+    settings = quadratic(method, (600 if workers == 1 else 200) * kills)
+    moments, attempt = random.Random(kills), 0
+    while kills > 0:
+        attempt += 1
+        kills -= survive(start_command, tmp_path / str(attempt), settings, workers, kills, moments)
+
+
+def wait_for(condition, seconds=30.0):
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
+def started(run: Path):
+    try:
+        return len(read_arrivals(run / "run.db")["gradient"]) > 0
+    except Exception:
+        return False
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_ctrl_c_stores_the_run_and_says_how_to_go_on(workers, start_command, tmp_path):
+    settings, run = quadratic(iterations=1500 if workers == 1 else 500), tmp_path / "run"
+    process = start_command("train", "quadratic", *flags(settings), "--out", run, "--workers", workers, "--json")
+    wait_for(lambda: started(run))
+    os.killpg(process.pid, signal.SIGINT)
+    out, err = process.communicate(timeout=30)
+    assert (process.returncode, out, err.count("\n")) == (130, "", 1), err
+    assert f"go on with: afedpg resume {run}" in err
+    end = start_command("resume", run, "--workers", workers, "--json")
+    out, err = end.communicate(timeout=120)
+    assert end.returncode == 0, err
+    assert json.loads(out.splitlines()[-1])["theta_sha256"] == train("quadratic", **settings).sha256
+
+
+def test_no_process_is_left_when_train_is_killed(start_command, tmp_path):
+    """The workers end by themselves, though nobody told them to."""
+    settings, run = quadratic(iterations=100_000), tmp_path / "run"
+    process = start_command("train", "quadratic", *flags(settings), "--out", run, "--workers", 2)
+    wait_for(lambda: started(run))
+    workers = psutil.Process(process.pid).children(recursive=True)
+    assert len(workers) >= 2
+    process.kill()
+    process.wait()
+    _, alive = psutil.wait_procs(workers, timeout=5)
+    assert [worker for worker in alive if worker.status() != psutil.STATUS_ZOMBIE] == []

@@ -1,0 +1,53 @@
+"""What all tests share: one hypothesis profile, disks that run full, and the command line as a process."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from hypothesis import settings
+
+settings.register_profile("laws", deadline=None, derandomize=True, print_blob=True)
+settings.load_profile("laws")
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Callable[[int], Path]]:
+    """Makes a disk of so many KiB: a real file system that really runs full."""
+    mounted: list[Path] = []
+
+    def mount(kib: int) -> Path:
+        target = tmp_path / f"disk-{len(mounted)}"
+        target.mkdir()
+        command = ["mount", "-t", "tmpfs", "-o", f"size={kib}k", "tmpfs", str(target)]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        if done.returncode:
+            pytest.skip(f"a small tmpfs cannot be mounted here: {done.stderr.strip()}")
+        mounted.append(target)
+        return target
+
+    yield mount
+    for target in mounted:
+        subprocess.run(["umount", "-l", str(target)], check=True)
+
+
+@pytest.fixture
+def start_command() -> Iterator[Callable[..., subprocess.Popen[str]]]:
+    """Starts `afedpg ...` as the leader of a process group of its own; whatever is left is killed at the end."""
+    started: list[subprocess.Popen[str]] = []
+
+    def start(*arguments: object, **options: object) -> subprocess.Popen[str]:
+        command = [sys.executable, "-m", "afedpg", *map(str, arguments)]
+        pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True, "start_new_session": True}
+        started.append(subprocess.Popen(command, **(pipes | options)))
+        return started[-1]
+
+    yield start
+    for process in started:
+        if process.poll() is None:
+            os.killpg(process.pid, 9)
+        process.communicate()

@@ -1,0 +1,164 @@
+"""From Python: a callback, and schedules, rules and timing models of one's own, each in a few lines."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from support import answer
+
+from afedpg import Own, replay, resume, train
+from afedpg.engine.federation import Federation
+from afedpg.errors import AfedpgError, ConfigError
+from afedpg.messages import Join
+from afedpg.problems import Quadratic
+from afedpg.server.fold import Limits
+from afedpg.server.rules import afedpg, pg_plain
+from afedpg.server.schedules import Constant
+from afedpg.server.state import from_tree, initial_state, to_tree
+from afedpg.server.transforms import Chain, Direction, Mix, Scale, Stateless
+
+SMALL = {"agents": 3, "iterations": 20, "schedule": "constant"}
+
+
+def test_a_callback_sees_every_arrival_with_its_seconds_and_theta():
+    seen = []
+    result = train(
+        "quadratic", **SMALL, eta=0.01, on_arrival=lambda *arrival: seen.append((*arrival[:2], arrival[2].copy()))
+    )
+    assert [arrival.gradient for arrival, _, _ in seen] == list(range(1, 61))
+    assert [seconds for _, seconds, _ in seen] == sorted(seconds for _, seconds, _ in seen)
+    assert seen[-1][2].tobytes() == result.theta.tobytes()
+    lengths = np.linalg.norm(np.diff([theta for _, _, theta in seen], axis=0), axis=1)
+    np.testing.assert_allclose(lengths, 0.01, rtol=1e-12)
+
+
+def test_a_schedule_of_ones_own():
+    named = train("quadratic", agents=3, iterations=20, schedule="global", eta=0.5)
+    own = train(
+        "quadratic", **SMALL,
+        alpha=lambda k, v: (max(v, (k + 1) // 2) + 1) ** -0.8,
+        eta=lambda k, v: 0.5 / (k + 1),
+    )  # fmt: skip
+    np.testing.assert_allclose(own.theta, named.theta, rtol=1e-9)
+
+
+def test_a_rule_of_ones_own():
+    class Sign(Stateless):
+        def update(self, direction, buffers, at):
+            return Direction(np.sign(direction.vector) * np.sign(direction.factor))
+
+    def sign_descent(alpha, eta):
+        return replace(pg_plain(alpha, eta), step=Chain(Mix(alpha), Sign(), Scale(eta)))
+
+    steps = []
+    train(
+        "quadratic", **SMALL, method=sign_descent, eta=0.25, on_arrival=lambda a, s, theta: steps.append(theta.copy())
+    )
+    assert set(np.abs(np.diff(steps, axis=0)).ravel()) == {0.25}
+
+
+def test_a_timing_model_of_ones_own_and_silence_beside_it():
+    seen = []
+    train(
+        "quadratic", **SMALL, timing=lambda agent_id, n: 1.0 + agent_id, silent=(1,),
+        on_arrival=lambda arrival, seconds, theta: seen.append((arrival.agent, seconds)),
+    )  # fmt: skip
+    assert seen[:5] == [(0, 1.0), (0, 2.0), (0, 3.0), (2, 3.0), (0, 4.0)]
+    assert {agent for agent, _ in seen} == {0, 2}
+
+
+def test_a_run_with_own_parts_is_resumed_with_them_alone(tmp_path):
+    def slower(k, v):
+        return 0.1 / (k + 1)
+
+    own = Own(eta=slower)
+    whole = train("quadratic", **SMALL, eta=slower, out=tmp_path / "run")
+    with pytest.raises(ConfigError, match="own: this run was made with own parts: eta: slower; given were: none"):
+        resume(tmp_path / "run")
+    assert resume(tmp_path / "run", own).sha256 == replay(tmp_path / "run", own).replayed == whole.sha256
+
+
+def test_a_preset_decides_what_the_call_does_not_say(tmp_path):
+    preset = tmp_path / "mine.toml"
+    preset.write_text('method = "fedpg"\ntiming = "equal"\neta = 0.03\nagents = 2\n')
+    said = train("quadratic", preset=str(preset), iterations=10)
+    assert said.sha256 == train("quadratic", method="fedpg", timing="equal", eta=0.03, agents=2, iterations=10).sha256
+    assert said.iteration == 10
+    other = train("quadratic", preset=str(preset), iterations=10, method="afedpg")
+    assert other.iteration == 20
+
+
+def test_a_setting_nobody_knows_is_named():
+    with pytest.raises(ConfigError, match="learning_rate: no such setting"):
+        train("quadratic", learning_rate=0.1)
+
+
+def test_a_run_ends_early_once_the_return_is_good_enough():
+    """The mean of the last five gradients per agent."""
+    returns = []
+    result = train(
+        "quadratic", agents=2, iterations=10_000, noise=0.1, schedule="constant", eta=0.01, stop_at_return=-1.0,
+        on_arrival=lambda arrival, seconds, theta: returns.append(arrival.stats.mean_return),
+    )  # fmt: skip
+    assert result.gradients == len(returns) < 20_000
+    means = np.convolve(returns, np.ones(10) / 10, "valid")
+    assert means[-1] >= -1.0
+    assert means[:-1].max() < -1.0
+
+
+@pytest.mark.parametrize("method", ["afedpg", "afedpg-vanilla", "fedpg", "a3c"])
+@pytest.mark.parametrize("task", ["quadratic", "lq-bandit", "saturating-bandit", "softmax-mdp"])
+def test_every_method_climbs_every_problem(method, task):
+    result = train(task, method=method, agents=4, iterations=400, schedule="constant", alpha=0.05, eta=0.02, seed=1)
+    start = train(task, method=method, agents=4, iterations=1, eta=1e-12).evaluations[0].mean
+    problem = {"quadratic": 0.0, "lq-bandit": -0.25, "saturating-bandit": 1.0}.get(task, 3.0)
+    assert start < result.evaluations[0].mean < problem
+    assert result.evaluations[0].mean - start > 0.3 * (problem - start) * (task != "softmax-mdp")
+
+
+def test_without_noise_the_optimum_is_reached():
+    result = train("quadratic", agents=4, iterations=2000, noise=0.0, alpha=0.2, eta=0.01, schedule="linear")
+    np.testing.assert_allclose(result.theta, np.ones(10), atol=1e-3)
+
+
+def test_theta_is_evaluated_not_the_lookahead(tmp_path):
+    """What is evaluated and delivered is theta, as float32."""
+    result = train("quadratic", **SMALL, alpha=0.01, eta=0.05)
+    assert result.evaluations[0].mean == Quadratic().value(result.theta.astype(np.float32).astype(np.float64))
+
+
+def test_an_open_round_cannot_be_stored():
+    """Its gradients are in the journal, not in a checkpoint."""
+    federation = Federation(*_rounds(), limits=Limits())
+    tasks = [federation.apply(Join(agent_id), 0.0)[0] for agent_id in range(2)]
+    theta = federation.server.theta
+    federation.apply(answer(tasks[0], np.ones(3)), 1.0)
+    with pytest.raises(ValueError, match="a synchronous round is open"):
+        to_tree(federation.server)
+    federation.apply(answer(tasks[1], np.ones(3)), 1.0)
+    again = from_tree(to_tree(federation.server))
+    assert again.theta.tobytes() == theta.tobytes()
+    assert again.outstanding == federation.server.outstanding
+
+
+def _rounds():
+    rule = replace(afedpg(Constant(0.1), Constant(0.1)), synchronous=True)
+    return rule, initial_state(rule, Quadratic(3).initial_theta())
+
+
+def test_an_agents_failure_stores_the_run_and_says_how_to_go_on(tmp_path, monkeypatch):
+    """The work of one agent fails once; resumed, the run is what it would have been."""
+    whole, sample, calls = train("quadratic", **SMALL), Quadratic.sample, []
+
+    def fails_once(self, theta, draw):
+        calls.append(1)
+        if len(calls) == 30:
+            raise AfedpgError("agent: out of luck")
+        return sample(self, theta, draw)
+
+    monkeypatch.setattr(Quadratic, "sample", fails_once)
+    with pytest.raises(AfedpgError, match=f"out of luck after gradient 29 of 60; go on with: afedpg resume {tmp_path}"):
+        train("quadratic", **SMALL, out=tmp_path / "run")
+    assert resume(tmp_path / "run").sha256 == whole.sha256

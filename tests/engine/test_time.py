@@ -1,0 +1,231 @@
+"""Laws of virtual time and of delay."""
+
+from __future__ import annotations
+
+import math
+import os
+from itertools import product
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from simulation import simulate
+
+from afedpg import train
+from afedpg.config import Config, TimingConfig
+from afedpg.engine.timing import Fixed, Pareto, Silent, Timing, leader, linear, lognormal, make_timing, straggler
+from afedpg.errors import AfedpgError, ConfigError
+
+SPREADS = {"straggler": straggler, "leader": leader, "linear": linear}
+seconds = st.floats(0.001, 1000)
+
+
+@st.composite
+def timings(draw, agents):
+    """Any timing model there is, and some that nobody would think of."""
+    seed, sigma, shape = draw(st.integers(0, 99)), draw(st.floats(0, 3)), draw(st.floats(1.01, 5))
+    rows = draw(st.lists(seconds, min_size=agents, max_size=agents))
+    models = {
+        "list": Fixed(tuple(rows)),
+        "lognormal": lognormal(agents, 1.0, sigma, seed),
+        "pareto": Pareto(seed, 1.0, shape),
+        "all at once": lambda agent_id, n: 1.0,
+        "own": lambda agent_id, n: 0.1 + abs(math.sin(agent_id * 12.9 + n * 78.2 + seed)),
+        "silent": Silent(Fixed(tuple(rows)), frozenset(range(1, draw(st.integers(1, agents))))),
+        **{name: model(agents, 1.0, draw(st.floats(1, 100))) for name, model in SPREADS.items()},
+    }
+    return draw(st.sampled_from(list(models.values())))
+
+
+@given(st.data(), st.integers(1, 12), st.integers(1, 60))
+def test_delays_sum_to_the_concurrency(data, agents, gradients):
+    run = simulate(data.draw(timings(agents)), agents, gradients)
+    assert sum(run.applied_delays) + sum(run.in_flight_delays) == gradients * (agents - 1)
+
+
+@given(st.data(), st.integers(1, 12), st.integers(1, 30))
+def test_time_never_runs_backwards_and_every_agent_waits_its_own_seconds(data, agents, gradients):
+    timing = data.draw(timings(agents))
+    run = simulate(timing, agents, gradients)
+    assert run.seconds == sorted(run.seconds)
+    at, counts = [0.0] * agents, [0] * agents
+    for arrival, now in zip(run.arrivals, run.seconds, strict=True):
+        agent = arrival.agent
+        assert now - at[agent] == pytest.approx(timing(agent, counts[agent]), abs=2e-9 + 1e-15 * now)
+        at[agent], counts[agent] = now, counts[agent] + 1
+
+
+@given(st.data(), st.integers(1, 8), st.integers(1, 10))
+def test_synchronous_rounds_have_no_delay_and_last_as_long_as_their_slowest(data, agents, rounds):
+    timing = data.draw(timings(agents).filter(lambda model: not isinstance(model, Silent)))
+    run = simulate(timing, agents, rounds * agents, "fedpg")
+    assert set(run.applied_delays) == {0}
+    assert [arrival.agent for arrival in run.arrivals] == list(range(agents)) * rounds
+    slowest = [max(timing(agent, n) for agent in range(agents)) for n in range(rounds)]
+    assert run.engine.seconds == pytest.approx(sum(slowest), rel=1e-8)
+
+
+def check_time_for_k_gradients(name, agents, spread, per_agent):
+    """afedpg: K / sum(1/t_i). fedpg: K t_max / N. Both within N/K."""
+    model, gradients = SPREADS[name](agents, 1.0, spread), per_agent * agents
+    times = np.array(model.compute_seconds)
+    assert (times.min(), times.max()) == pytest.approx((1.0, spread) if agents > 1 else (times[0], times[0]))
+    afedpg = simulate(model, agents, gradients).engine.seconds
+    assert afedpg == pytest.approx(gradients / np.sum(1 / times), rel=agents / gradients)
+    fedpg = simulate(model, agents, gradients, "fedpg").engine.seconds
+    assert fedpg == pytest.approx(gradients * times.max() / agents, rel=min(1e-6, agents / gradients))
+
+
+@settings(max_examples=25)
+@given(st.sampled_from(list(SPREADS)), st.integers(1, 40), st.floats(1, 100), st.integers(100, 130))
+def test_time_for_k_gradients(name, agents, spread, per_agent):
+    check_time_for_k_gradients(name, agents, spread, per_agent)
+
+
+WIDE = list(product(SPREADS, [1, 2, 7, 64, 256, 1024], [1.0, 4.0, 100.0]))
+SAMPLE = [("straggler", 256, 100.0), ("leader", 1024, 4.0)]
+
+
+@pytest.mark.parametrize(("name", "agents", "spread"), WIDE if os.environ.get("AFEDPG_SWEEP") else SAMPLE)
+def test_time_for_k_gradients_of_many_agents(name, agents, spread):
+    """AFEDPG_SWEEP=1 walks through all of it, which takes minutes."""
+    check_time_for_k_gradients(name, agents, spread, 100)
+
+
+@given(st.integers(2, 64), st.floats(1, 100))
+def test_the_speedup_over_rounds_is_linear_in_the_spread(agents, spread):
+    """One straggler: (1 + (N-1) r)/N. One leader: (r + N-1)/N."""
+    for model, expected in [
+        (straggler, (1 + (agents - 1) * spread) / agents),
+        (leader, (spread + agents - 1) / agents),
+    ]:
+        times = np.array(model(agents, 1.0, spread).compute_seconds)
+        assert (times.max() / agents) * np.sum(1 / times) == pytest.approx(expected)
+
+
+@given(st.integers(2, 10), st.data())
+def test_silent_agents_never_stop_afedpg(agents, data):
+    silent = frozenset(data.draw(st.sets(st.integers(0, agents - 1), max_size=agents - 1)))
+    run = simulate(Silent(linear(agents, 1.0, 4.0), silent), agents, 50)
+    assert {arrival.agent for arrival in run.arrivals}.isdisjoint(silent)
+    assert len(run.arrivals) == 50
+
+
+def test_ties_break_on_the_agents_number():
+    run = simulate(lambda agent_id, n: 1.0, 5, 15)
+    assert [arrival.agent for arrival in run.arrivals] == [0, 1, 2, 3, 4] * 3
+    # agents 0 and 1 finish together at 2 s, though agent 1 was sent out earlier
+    run = simulate(Fixed((1.0, 2.0)), 2, 3)
+    assert [(a.agent, s) for a, s in zip(run.arrivals, run.seconds, strict=True)] == [(0, 1.0), (0, 2.0), (1, 2.0)]
+
+
+def test_agents_drop_out_and_join_later():
+    timing = Timing(lambda agent_id, n: 1.0, joins={2: 2.5}, leaves={0: 3.0})
+    run = simulate(timing, 3, 10)
+    by_agent = {
+        agent: [s for a, s in zip(run.arrivals, run.seconds, strict=True) if a.agent == agent] for agent in range(3)
+    }
+    assert by_agent[0] == [1.0, 2.0]  # at 3 s it has left; leaving comes first
+    assert by_agent[1] == [1.0, 2.0, 3.0, 4.0, 5.0]
+    assert by_agent[2] == [3.5, 4.5, 5.5]
+    joined = next(a for a in run.arrivals if a.agent == 2)
+    assert (joined.version, joined.iteration, joined.delay) == (4, 5, 1)  # it was given the newest theta~, of 2.5 s
+
+
+def test_a_round_does_not_wait_for_who_has_left():
+    timing = Timing(Fixed((1.0, 1.0, 10.0)), leaves={2: 4.0})
+    run = simulate(timing, 3, 6, "fedpg")
+    assert run.seconds == [4.0, 4.0, 5.0, 5.0, 6.0, 6.0]
+    assert {arrival.agent for arrival in run.arrivals} == {0, 1}
+
+
+def test_a_round_waits_for_who_has_joined():
+    timing = Timing(Fixed((1.0, 1.0)), joins={1: 0.5})
+    assert simulate(timing, 2, 4, "fedpg").seconds == [1.5, 1.5, 2.5, 2.5]
+
+
+def test_when_nobody_will_ever_answer_the_run_says_so():
+    with pytest.raises(AfedpgError, match="no agent is left"):
+        simulate(Timing(lambda agent_id, n: 1.0, leaves={0: 2.5}), 1, 5)
+    with pytest.raises(AfedpgError, match="no agent is left"):
+        simulate(lambda agent_id, n: math.inf if agent_id else 1.0, 2, 2, "fedpg")
+
+
+@pytest.mark.parametrize("wrong", [0.0, -1.0, math.nan])
+def test_a_timing_model_that_makes_no_sense_is_named(wrong):
+    with pytest.raises(AfedpgError, match=f"timing model gave agent 1 {wrong} seconds"):
+        simulate(lambda agent_id, n: wrong if agent_id else 1.0, 2, 5)
+
+
+def test_time_ends_after_292_years():
+    with pytest.raises(AfedpgError, match="agent 0 is busy beyond 292 virtual years"):
+        simulate(lambda agent_id, n: 1e10, 1, 5)
+
+
+def test_a_trace_is_played_back_in_a_circle(tmp_path):
+    trace = tmp_path / "trace.csv"
+    trace.write_text("agent,seconds\n0,1.5\n1,1\n0,0.25\n")
+    timing = make_timing(Config("quadratic", agents=2, timing=TimingConfig("trace", trace=str(trace))))
+    assert [timing.seconds(0, n) for n in range(4)] == [1.5, 0.25, 1.5, 0.25]
+    run = simulate(timing, 2, 5)
+    assert [(a.agent, s) for a, s in zip(run.arrivals, run.seconds, strict=True)] == [
+        (1, 1.0), (0, 1.5), (0, 1.75), (1, 2.0), (1, 3.0),
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ("agent,seconds\n0,1\n", "has no rows of agent 1"),
+        ("agent,seconds\n0,1\n1,x\n", "line 3: expected columns"),
+        ("who,when\n0,1\n", "line 2: expected columns"),
+        ("agent,seconds\n0,0\n", "line 2: 0.0 seconds"),
+        ("agent,seconds\n0,inf\n", "line 2: inf seconds"),
+    ],
+)
+def test_a_trace_that_is_none_is_named_with_its_line(tmp_path, text, problem):
+    trace = tmp_path / "trace.csv"
+    trace.write_text(text)
+    with pytest.raises(ConfigError, match=f"^trace: .*{problem}"):
+        make_timing(Config("quadratic", agents=2, timing=TimingConfig("trace", trace=str(trace))))
+
+
+@pytest.mark.parametrize("name", ["linear", "straggler", "leader", "equal", "lognormal", "pareto"])
+def test_named_models_need_nothing_but_the_seed(name):
+    config = Config("quadratic", agents=5, seed=3, timing=TimingConfig(name, fastest=2.0, spread=3.0))
+    first, again = make_timing(config).seconds, make_timing(config).seconds
+    table = [[first(agent, n) for n in range(4)] for agent in range(5)]
+    assert table == [[again(agent, n) for n in range(4)] for agent in range(5)]
+    assert np.min(table) > 0
+    times = np.array(table)[:, 0]
+    shapes = {
+        "linear": [2, 3, 4, 5, 6], "straggler": [2, 2, 2, 2, 6], "leader": [2, 6, 6, 6, 6], "equal": [2] * 5,
+    }  # fmt: skip
+    if name in shapes:
+        np.testing.assert_allclose(times, shapes[name])
+    else:
+        assert len(set(times)) == 5
+        other = make_timing(Config("quadratic", agents=5, seed=4, timing=TimingConfig(name))).seconds
+        assert other(0, 0) != first(0, 0)
+
+
+def test_pareto_and_lognormal_have_the_distribution_they_are_named_after():
+    draws = np.array([Pareto(0, 2.0, 3.0)(agent, n) for agent in range(50) for n in range(50)])
+    assert draws.min() >= 2.0
+    assert len(set(draws)) == 2500  # each gradient has seconds of its own
+    assert np.mean(draws > 4.0) == pytest.approx(0.125, abs=0.03)  # (2/4)^3
+    logs = np.log(np.array(lognormal(20_000, 3.0, 0.5, 0).compute_seconds))
+    assert (logs.mean(), logs.std()) == pytest.approx((math.log(3.0), 0.5), abs=0.02)
+
+
+def test_ten_thousand_agents_of_all_speeds():
+    arrivals = []
+    result = train(
+        "quadratic", agents=10_000, iterations=2, timing="lognormal", sigma=1.0, dimension=2,
+        on_arrival=lambda arrival, seconds, theta: arrivals.append((arrival.agent, seconds)),
+    )  # fmt: skip
+    assert result.gradients == len(arrivals) == 20_000
+    counts = np.bincount([agent for agent, _ in arrivals], minlength=10_000)
+    times = np.array(lognormal(10_000, 1.0, 1.0, 0).compute_seconds)
+    assert np.all(np.abs(counts - arrivals[-1][1] / times) <= 1)

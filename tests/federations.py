@@ -1,0 +1,136 @@
+"""Real federations for tests: processes, certificates, sockets on loopback. Whatever is started is ended, by its id."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import socket
+import sqlite3
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+from afedpg.engine.grpc.certs import make_certificates
+
+START_SECONDS = 40.0  # what a process may take to come up on a busy machine
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def wait_until(holds: Callable[[], Any], seconds: float = START_SECONDS, what: str = "") -> float:
+    """Returns how long it took."""
+    started = time.monotonic()
+    while not holds():
+        if time.monotonic() - started > seconds:
+            raise AssertionError(f"not within {seconds} s: {what or holds}")
+        time.sleep(0.02)
+    return time.monotonic() - started
+
+
+class Site:
+    """One federation: a run folder, a port, and the processes that were started for it."""
+
+    def __init__(
+        self, folder: Path, *settings: object, task: str = "quadratic", agents: int = 2, tls: bool = False
+    ) -> None:
+        self.folder, self.run = folder, folder / "run"
+        self.task, self.agents, self.tls = task, agents, tls
+        self.settings = settings
+        self.port = free_port()
+        self.processes: list[subprocess.Popen[bytes]] = []
+        self.certs = folder / "certs"
+        if tls:
+            make_certificates(self.certs, ["127.0.0.1"], [f"agent-{number}" for number in range(agents)], 1)
+
+    def command(self, name: str, *arguments: object, log: str = "") -> subprocess.Popen[bytes]:
+        log_file = (self.folder / (log or f"{name}.log")).open("ab")
+        command = [sys.executable, "-m", "afedpg", name, *map(str, arguments)]
+        process = subprocess.Popen(
+            command, stdin=subprocess.DEVNULL, stdout=log_file, stderr=log_file, start_new_session=True, cwd=self.folder
+        )
+        log_file.close()
+        self.processes.append(process)
+        return process
+
+    def server(self, *more: object) -> subprocess.Popen[bytes]:
+        """Starts it, or goes on with its run, and waits until it listens."""
+        how = ("--cert", self.certs / "server") if self.tls else ("--insecure",)
+        process = self.command(
+            "server", self.task, "--agents", self.agents, "--listen", f"127.0.0.1:{self.port}", "--out", self.run,
+            "--resume", *how, *self.settings, *more,
+        )  # fmt: skip
+        wait_until(lambda: self._listens() or process.poll() is not None, what="the server listens")
+        return process
+
+    def agent(self, number: int, *more: object, port: int | None = None) -> subprocess.Popen[bytes]:
+        how = (
+            ("--cert", self.certs / "agents" / f"agent-{number}")
+            if self.tls
+            else ("--insecure", "--name", f"agent-{number}")
+        )
+        return self.command(
+            "agent", self.task, "--connect", f"127.0.0.1:{port or self.port}", *how, *more, log=f"agent-{number}.log"
+        )
+
+    def log(self, name: str = "server") -> str:
+        return (self.folder / f"{name}.log").read_text(errors="replace")
+
+    def status(self) -> dict[str, Any]:
+        """As the server last wrote it into run.db."""
+        return dict(json.loads(self.query("SELECT value FROM notes WHERE key = 'status'")[0][0]))
+
+    def query(self, text: str) -> list[tuple[Any, ...]]:
+        with contextlib.closing(sqlite3.connect(f"file:{self.run / 'run.db'}?mode=ro", uri=True)) as connection:
+            return connection.execute(text).fetchall()
+
+    def gradients(self) -> int:
+        with contextlib.suppress(sqlite3.Error):
+            return int(self.query("SELECT coalesce(max(gradient), 0) FROM arrivals")[0][0])
+        return 0
+
+    def _listens(self) -> bool:
+        with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", self.port), 0.2):
+            return True
+        return False
+
+    def close(self) -> None:
+        for process in self.processes:
+            if process.poll() is None:
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(process.pid, signal.SIGCONT)
+                    process.kill()
+            process.wait()
+
+
+@contextlib.contextmanager
+def site(folder: Path, *settings: object, **how: Any) -> Iterator[Site]:
+    folder.mkdir(parents=True, exist_ok=True)
+    made = Site(folder, *settings, **how)
+    try:
+        yield made
+    finally:
+        made.close()
+
+
+def children(pid: int) -> list[psutil.Process]:
+    try:
+        return psutil.Process(pid).children(recursive=True)
+    except psutil.NoSuchProcess:
+        return []
+
+
+def alive(process: psutil.Process) -> bool:
+    with contextlib.suppress(psutil.NoSuchProcess):
+        return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
+    return False

@@ -1,0 +1,269 @@
+"""`make mutants`: breaks the code on purpose, one mutation at a time, and demands that a test notices.
+
+Every mutation is a mistake somebody could make. It is applied to a copy of the tree, the fast tests that should notice
+run, and the mutation counts as killed when they fail. A survivor, or a mutation whose text is gone, fails the command.
+
+    python tests/mutants.py [WORD]      only the mutations with WORD in their names
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+AT_ONCE = 2
+PATIENCE = 120.0  # seconds; a mutation that makes the tests hang is killed too
+
+LAWS = "tests/server/test_server_laws.py"
+ROUNDS = "tests/server/test_rounds.py"
+REJECTION = "tests/server/test_rejection.py"
+MOMENTS = "tests/server/test_moments.py"
+KERNELS = "tests/server/test_kernels.py"
+SCHEDULES = "tests/server/test_schedules.py"
+PROBLEMS = "tests/problems/test_problems.py"
+TIME = "tests/engine/test_time.py not many and not ten_thousand"
+BITS = "tests/engine/test_same_bits.py"
+API = "tests/engine/test_api.py"
+INPUT = "tests/cli/test_bad_input.py"
+
+
+@dataclass(frozen=True)
+class Mutant:
+    name: str
+    file: str  # below src/afedpg
+    old: str
+    new: str
+    tests: str  # a file, and after a blank what -k selects of it
+
+
+MUTANTS = [
+    # The step.
+    Mutant("the gradient points downhill", "server/transforms.py",
+           "1 - alpha, alpha * direction.factor", "1 - alpha, -alpha * direction.factor", LAWS),
+    Mutant("alpha weighs the old direction", "server/transforms.py",
+           "1 - alpha, alpha * direction.factor", "alpha, (1 - alpha) * direction.factor", LAWS),
+    Mutant("alpha of the iteration instead of the version", "server/transforms.py",
+           "alpha = self.alpha(*at)", "alpha = self.alpha(at.iteration, at.iteration)", LAWS),
+    Mutant("eta of the version instead of the iteration", "server/transforms.py",
+           "direction.factor * self.eta(*at)", "direction.factor * self.eta(at.version, at.version)", LAWS),
+    Mutant("each gradient is normalized instead of the direction", "server/rules.py",
+           "Chain(Mix(alpha), Normalize(), Scale(eta))", "Chain(Normalize(), Mix(alpha), Scale(eta))", LAWS),
+    Mutant("no normalization", "server/rules.py",
+           "Chain(Mix(alpha), Normalize(), Scale(eta))", "Chain(Mix(alpha), Scale(eta))", LAWS),
+    Mutant("a zero direction is divided by its length", "server/transforms.py",
+           " if length > 0 and direction.factor != 0 else 0.0", "", LAWS),
+    Mutant("a float32 server", "server/state.py",
+           "theta = np.array(theta, dtype=np.float64)", "theta = np.array(theta, dtype=np.float32)", LAWS),
+    Mutant("a float32 direction", "server/transforms.py",
+           '{"direction": np.zeros(size)}', '{"direction": np.zeros(size, np.float32)}', LAWS),
+    Mutant("a lookahead of (1 - alpha)", "server/lookahead.py",
+           "return (1 - alpha) / alpha", "return 1 - alpha", LAWS),
+    Mutant("a lookahead of alpha/(1 - alpha)", "server/lookahead.py",
+           "return (1 - alpha) / alpha", "return alpha / (1 - alpha + 1e-9)", LAWS),
+    Mutant("the lookahead from a difference of thetas", "server/kernels.py",
+           "        theta[index] += step\n        theta_lookahead[index] = theta[index] + stretch * step",
+           "        before = theta[index]\n        theta[index] += step\n"
+           "        theta_lookahead[index] = theta[index] + stretch * (theta[index] - before)", LAWS),
+    Mutant("vanilla looks ahead", "server/rules.py",
+           "return replace(afedpg(alpha, eta), broadcast=SendTheta())", "return afedpg(alpha, eta)", LAWS),
+    Mutant("rmsprop weighs the new square with rho", "server/kernels.py",
+           "rho * square[index] + (1 - rho) * (value * value)", "(1 - rho) * square[index] + rho * (value * value)",
+           KERNELS),
+    Mutant("multiply-adds are fused in the step", "server/kernels.py",
+           "@jit\ndef mix(", "@fast_jit\ndef mix(", KERNELS),
+    Mutant("the norm in float32", "server/kernels.py",
+           "value = np.float64(vector[index])\n        total", "value = vector[index]\n        total", KERNELS),
+    # Schedules.
+    Mutant("linear decay over the version", "server/schedules.py",
+           "1 - iteration / self.iterations", "1 - version / self.iterations", SCHEDULES),
+    Mutant("linear decay of fedpg over gradients", "server/schedules.py",
+           'steps = config.iterations if config.method == "fedpg" else config.gradients', "steps = config.gradients",
+           SCHEDULES),
+    Mutant("no clamp", "server/schedules.py",
+           "version if self.literal else max(version, (iteration + 1) // 2)", "version", SCHEDULES),
+    Mutant("alpha of the theorems one step late", "server/schedules.py",
+           "return math.pow(index + 1, -self.power)", "return math.pow(index + 2, -self.power)", SCHEDULES),
+    # What arrives.
+    Mutant("the delay is off by one", "server/fold.py",
+           "delay=state.iteration - report.version,", "delay=state.iteration - report.version + 1,", LAWS),
+    Mutant("a report sent twice is applied twice", "server/fold.py",
+           "if state.outstanding.get(report.agent_id) != (report.task_id, report.version):",
+           "if report.agent_id not in state.outstanding:", REJECTION),
+    Mutant("gradients that are not finite are accepted", "server/fold.py",
+           "if not math.isfinite(gradient_norm):", "if False:", REJECTION),
+    Mutant("who is refused gets no fresh work", "server/fold.py",
+           "return [_hand_out(state, event.agent_id)] if event.agent_id in state.outstanding else []", "return []",
+           REJECTION),
+    Mutant("task ids are used again", "server/fold.py", "state.counter += 1\n", "pass\n", REJECTION),
+    Mutant("impossible moments are merged", "server/moments.py",
+           "if (new.m2 < 0).any() or (new.count == 1 and new.m2.any()):", "if False:", REJECTION),
+    Mutant("moments are merged without the gap of the means", "server/moments.py",
+           "old.m2 + new.m2 + gap * gap * (old.count * new.count / count)", "old.m2 + new.m2", MOMENTS),
+    Mutant("the statistics of the last report alone", "server/fold.py",
+           "state.statistics = moments.merge(state.statistics, report.moments)", "state.statistics = report.moments",
+           MOMENTS),
+    # Rounds.
+    Mutant("fedpg sums", "server/rounds.py", "total /= len(gradients)", "pass", ROUNDS),
+    Mutant("fedpg adds in the order of arrival", "server/fold.py",
+           "for agent_id in sorted(state.waiting)]", "for agent_id in state.waiting]", ROUNDS),
+    Mutant("a late report joins the next round", "server/fold.py",
+           "if rule.synchronous and delay > 0:", "if False:", ROUNDS),
+    Mutant("a round waits for who has left", "server/fold.py",
+           "return _close_round(rule, state) if rule.synchronous and not state.outstanding else []", "return []",
+           ROUNDS),
+    # Problems.
+    Mutant("all agents share a stream", "problems/problem.py",
+           'stream(self.seed, "agent", agent_id)', 'stream(self.seed, "agent")', PROBLEMS),
+    Mutant("a block of draws is used again", "problems/problem.py",
+           "state, used = self._refill(thaw(state[\"stream\"])), 0", "used = 0", PROBLEMS),
+    Mutant("the score is not divided by sigma", "problems/bandits.py",
+           "scale * noise / SIGMA * reward", "scale * noise * reward", PROBLEMS),
+    # Time.
+    Mutant("ties break on the highest agent", "engine/virtual.py",
+           "takes = max(1, round(seconds * NANOSECONDS))", "takes = max(1, round(seconds * NANOSECONDS)) - agent_id",
+           TIME),
+    Mutant("who leaves may finish first", "engine/virtual.py", "LEAVE = 0", "LEAVE = 3", TIME),
+    Mutant("one draw of seconds per agent", "engine/timing.py",
+           'stream(self.seed, "timing", agent_id, n)', 'stream(self.seed, "timing", agent_id)', TIME),
+    Mutant("two stragglers", "engine/timing.py",
+           "(fastest,) * (agents - 1) + (fastest * spread,)",
+           "((fastest,) * (agents - 2) + (fastest * spread,) * 2)[:agents]", TIME),
+    # The record and its return.
+    Mutant("a dropped journal entry", "engine/federation.py",
+           "            self.recorder.journal.append(event, seconds)",
+           "            if self.server.gradients != 20:\n                self.recorder.journal.append(event, seconds)",
+           f"{BITS} replay_and"),
+    Mutant("the journal is written after the event is applied", "engine/federation.py",
+           "        if self.recorder is not None:\n            self.recorder.journal.append(event, seconds)\n"
+           "        self.server, tasks = step(self.rule, self.server, event, self.limits)\n",
+           "        self.server, tasks = step(self.rule, self.server, event, self.limits)\n"
+           "        if self.recorder is not None:\n            self.recorder.journal.append(event, seconds)\n",
+           f"{BITS} journal"),
+    Mutant("a checkpoint has agents from after their work", "engine/virtual.py",
+           '"agents": stack_states(self.states)',
+           '"agents": stack_states([self.workload.work(s, self.tasks[i])[0] if i in self.tasks else s '
+           "for i, s in enumerate(self.states)])",
+           f"{BITS} interrupted"),
+    Mutant("a checkpoint forgets how many tasks were handed out", "engine/virtual.py",
+           '"handed_out": np.array(self.handed_out, np.int64)', '"handed_out": np.zeros(self.agents, np.int64)',
+           f"{BITS} interrupted"),
+    Mutant("run.db is not rewound", "record/recorder.py",
+           "self.database.rewind(at.gradients, at.sequence)", "pass", f"{BITS} crashed"),
+    Mutant("an interruption forgets the newest returns", "engine/training.py",
+           "        self._note_returns(server.arrivals)  # first: what an interruption stores must know of them\n"
+           "        self.interruption.check()\n",
+           "        self.interruption.check()\n        self._note_returns(server.arrivals)\n",
+           f"{BITS} forgets"),
+    Mutant("replay compares a theta with itself", "engine/replay.py",
+           "_sha(recorded.theta), _sha(server.theta))", "_sha(recorded.theta), _sha(recorded.theta))",
+           f"{BITS} damaged"),
+    Mutant("a worker's result goes to another agent", "engine/crew.py",
+           "result = self._done.pop(job.task.task_id)", "result = self._done.pop(next(iter(self._done)))",
+           f"{BITS} workers_change"),
+    Mutant("what an agent says of its failure is lost on the way from a worker", "engine/crew.py",
+           "return _Failure(str(error), expected=True)", "return _Failure(str(error), expected=False)",
+           f"{BITS} kills_every"),
+    Mutant("the lookahead is evaluated", "engine/training.py",
+           "self.workload.evaluate(server.theta.astype(np.float32)", "self.workload.evaluate(server.theta_lookahead",
+           f"{API} evaluated"),
+    Mutant("own timing models forget who is silent", "engine/timing.py",
+           "    if chosen.silent:\n", "    if chosen.silent and own is None:\n", f"{API} silence"),
+    # The command line.
+    Mutant("alpha may be zero", "config.py", "0 < schedule.alpha <= 1", "0 <= schedule.alpha <= 1", INPUT),
+    Mutant("a run folder that exists is written over", "record/folder.py",
+           "if path.exists() and not (path.is_dir() and not any(path.iterdir())):", "if path.is_file():",
+           f"{INPUT} exists"),
+]  # fmt: skip
+
+
+@contextmanager
+def copy_of(tree: Path) -> Iterator[Path]:
+    """Times are kept, so that what numba has compiled is still valid."""
+    with tempfile.TemporaryDirectory(prefix="mutant-") as name:
+        folder = Path(name)
+        for part in ("src", "tests"):
+            shutil.copytree(tree / part, folder / part)
+        shutil.copy2(tree / "pyproject.toml", folder)
+        yield folder
+
+
+def run_tests(folder: Path, *arguments: str) -> tuple[bool, str]:
+    """Whether they all pass, and the last they said."""
+    command = [sys.executable, "-m", "pytest", "-x", "-p", "no:cacheprovider", "--tb=no", *arguments]
+    environment = {**os.environ, "PYTHONPATH": str(folder / "src"), "PYTHONDONTWRITEBYTECODE": "1"}
+    process = subprocess.Popen(
+        command, cwd=folder, env=environment, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+        start_new_session=True,
+    )  # fmt: skip
+    try:
+        said, _ = process.communicate(timeout=PATIENCE)
+    except subprocess.TimeoutExpired:
+        os.killpg(process.pid, 9)
+        process.communicate()
+        return False, "hung"
+    if process.returncode not in (0, 1):  # neither passed nor failed: no test was run
+        sys.exit(f"mutants: pytest {' '.join(arguments)} did not run:\n{said}")
+    lines = [line for line in said.splitlines() if line.startswith("FAILED")] or said.splitlines()
+    return process.returncode == 0, lines[-1]
+
+
+def chosen_tests(tests: str) -> list[str]:
+    file, _, words = tests.partition(" ")
+    return [file, "-k", words] if words else [file]
+
+
+def verdict(tree: Path, mutant: Mutant) -> tuple[str, str]:
+    with copy_of(tree) as folder:
+        file = folder / "src" / "afedpg" / mutant.file
+        text = file.read_text()
+        if text.count(mutant.old) != 1:
+            return "NOT FOUND", f"{mutant.file} has its text {text.count(mutant.old)} times"
+        file.write_text(text.replace(mutant.old, mutant.new))
+        passed, last = run_tests(folder, *chosen_tests(mutant.tests))
+        return ("SURVIVED" if passed else "killed"), last
+
+
+def check_import(tree: Path) -> None:
+    """It must be the copy that is tested, not what is installed."""
+    command = [sys.executable, "-c", "import afedpg; print(afedpg.__file__)"]
+    environment = {**os.environ, "PYTHONPATH": str(tree / "src")}
+    done = subprocess.run(command, cwd=tree, env=environment, capture_output=True, text=True, check=True)
+    if not Path(done.stdout.strip()).is_relative_to(tree):
+        sys.exit(f"mutants: tests would import {done.stdout.strip()}, not the copy")
+
+
+def check_unharmed(tree: Path, tests: str) -> None:
+    """What fails without any mutation proves nothing."""
+    passed, last = run_tests(tree, *chosen_tests(tests))
+    if not passed:
+        sys.exit(f"mutants: {tests} fails without any mutation: {last}")
+
+
+def main() -> int:
+    word = sys.argv[1] if len(sys.argv) > 1 else ""
+    mutants = [mutant for mutant in MUTANTS if word in mutant.name]
+    started, bad = time.monotonic(), 0
+    with copy_of(ROOT) as tree, ThreadPoolExecutor(AT_ONCE) as pool:  # of one moment, whoever is editing meanwhile
+        check_import(tree)
+        for _ in pool.map(partial(check_unharmed, tree), sorted({mutant.tests for mutant in mutants})):
+            pass
+        for mutant, (state, last) in zip(mutants, pool.map(partial(verdict, tree), mutants), strict=True):
+            bad += state != "killed"
+            print(f"{state:9}  {mutant.name}  [{last.removeprefix('FAILED ').partition(' - ')[0]}]", flush=True)
+    print(f"{len(mutants) - bad} of {len(mutants)} mutations killed in {time.monotonic() - started:.0f} s")
+    return 1 if bad or not mutants else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,47 @@
+"""Small words the laws are written in."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable
+
+import numpy as np
+
+from afedpg.messages import Event, Floats, Join, Report, Task, Vector
+from afedpg.server.fold import Limits, step
+from afedpg.server.rules import ServerRule
+from afedpg.server.state import ServerState, initial_state
+
+
+class Fold:
+    """A server at work: events go in, Tasks come out, each with a theta~ of its own."""
+
+    def __init__(self, rule: ServerRule, theta: Iterable[float], agents: int = 1, limits: Limits = Limits()) -> None:
+        self.rule, self.limits = rule, limits
+        self.state: ServerState = initial_state(rule, np.array(list(theta), np.float64))
+        self.tasks: dict[int, Task] = {}  # the newest of each agent
+        for agent_id in range(agents):
+            self(Join(agent_id))
+
+    def __call__(self, event: Event) -> list[Task]:
+        self.state, tasks = step(self.rule, self.state, event, self.limits)
+        own = [Task(t.task_id, t.agent_id, t.theta.copy(), t.version, t.statistics) for t in tasks]
+        self.tasks |= {task.agent_id: task for task in own}
+        return own
+
+    def answer(self, agent_id: int, gradient: Iterable[float]) -> list[Task]:
+        return self(answer(self.tasks[agent_id], gradient))
+
+    @property
+    def theta(self) -> Vector:
+        return self.state.theta.copy()
+
+    @property
+    def bits(self) -> str:
+        """Of everything the next step depends on."""
+        parts = [self.state.theta, self.state.theta_lookahead, *self.state.buffers.values()]
+        return hashlib.sha256(b"".join(part.tobytes() for part in parts)).hexdigest()
+
+
+def answer(task: Task, gradient: Iterable[float] | Floats, **more: object) -> Report:
+    return Report(task.task_id, task.agent_id, np.array(gradient, np.float32), task.version, **more)
