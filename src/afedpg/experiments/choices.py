@@ -1,0 +1,130 @@
+"""What `afedpg reproduce` can be told. Imports nothing heavy: the command line's help is built from it."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+from pathlib import Path
+
+from afedpg.config import METHODS, PROBLEMS, SHORT_NAMES, presets
+from afedpg.errors import ConfigError
+
+EXPERIMENTS = (
+    "sample-speedup", "global-time", "heterogeneity", "communication", "long-runs", "timeline", "complexity",
+)  # fmt: skip
+SCALES = ("smoke", "short", "full")
+
+
+@dataclass(frozen=True)
+class OwnPart:
+    """A Python function in a user's own file: named on the command line, loaded by whoever needs it."""
+
+    path: str
+    function: str
+    sha256: str  # of the file: other code is another run
+
+    @property
+    def label(self) -> str:
+        return f"{self.function} ({Path(self.path).name})"
+
+
+@dataclass(frozen=True)
+class Method:
+    """A method as figures show it: one of the paper's, or the user's own rule."""
+
+    name: str
+    own: OwnPart | None = None
+
+    @property
+    def label(self) -> str:
+        return self.own.label if self.own else self.name
+
+    @property
+    def word(self) -> str:
+        """For the name of a run folder."""
+        return self.own.function if self.own else self.name
+
+
+@dataclass(frozen=True)
+class Choices:
+    scale: str
+    out: Path
+    workers: int
+    tasks: tuple[str, ...] = ()  # empty: the experiment's own
+    seeds: tuple[int, ...] = ()
+    methods: tuple[Method, ...] = ()
+    preset: str = ""
+    timing: str = ""  # a named timing model
+    own_timing: OwnPart | None = None
+
+    def pick_tasks(self, usual: tuple[str, ...], suitable: tuple[str, ...] | None = None) -> tuple[str, ...]:
+        chosen = tuple(task for task in self.tasks if suitable is None or task in suitable)
+        return chosen or usual
+
+    def pick_seeds(self, smoke: int, short: int, full: int) -> tuple[int, ...]:
+        """Those given, or the first so many of the scale."""
+        return self.seeds or tuple(range({"smoke": smoke, "short": short, "full": full}[self.scale]))
+
+    def pick_methods(self, usual: tuple[str, ...], suitable: tuple[str, ...] | None = None) -> tuple[Method, ...]:
+        """Names narrow the figure's usual methods down; a rule of the user's own stands beside them."""
+        named = tuple(m for m in self.methods if m.own is None and m.name in (suitable or usual))
+        own = tuple(method for method in self.methods if method.own is not None)
+        return (named or tuple(Method(name) for name in usual)) + own
+
+    def of_scale(self, smoke: int, short: int, full: int) -> int:
+        return {"smoke": smoke, "short": short, "full": full}[self.scale]
+
+
+def parse_seeds(text: str) -> tuple[int, ...]:
+    """0-4 or 0,3,7."""
+    seeds: list[int] = []
+    for part in text.split(","):
+        first, _, last = part.partition("-")
+        try:
+            named = range(int(first), int(last or first) + 1)
+        except ValueError:
+            named = range(0)
+        if not named:
+            raise ConfigError(f"seeds: '{text}' is not like 0-4 or 0,3,7")
+        seeds += named
+    return tuple(dict.fromkeys(seeds))
+
+
+def parse_method(text: str) -> Method:
+    """One of the named methods, or FILE.py:FUNCTION."""
+    if ".py" in text:
+        own = parse_own(text, "methods")
+        return Method(f"own-{own.function}", own)
+    if text not in METHODS:
+        raise ConfigError(f"methods: unknown '{text}'; choose from {', '.join(METHODS)}, or give FILE.py:FUNCTION")
+    return Method(text)
+
+
+def parse_own(text: str, field: str) -> OwnPart:
+    file, _, function = text.rpartition(":")
+    if not file or not function.isidentifier():
+        raise ConfigError(f"{field}: '{text}' is not like my_file.py:function")
+    path = Path(file).resolve()
+    try:
+        code = path.read_bytes()
+    except OSError as error:
+        raise ConfigError(f"{field}: cannot read {file}: {error.strerror}") from error
+    return OwnPart(str(path), function, hashlib.sha256(code).hexdigest())
+
+
+def check_tasks(tasks: tuple[str, ...]) -> tuple[str, ...]:
+    """A typing error in a short name is found now; what looks like a Gymnasium id is Gymnasium's to judge."""
+    for task in tasks:
+        known = task in SHORT_NAMES or task in PROBLEMS or "-v" in task or "/" in task
+        if not known:
+            names = ", ".join((*SHORT_NAMES, *PROBLEMS))
+            raise ConfigError(f"tasks: unknown '{task}'; choose from {names}, or a Gymnasium id")
+    return tasks
+
+
+def check_preset(preset: str) -> str:
+    """The preset itself, if it is a file or some task has it; a task without it has the defaults."""
+    known = presets()
+    if not preset.endswith(".toml") and not any(name.endswith(f".{preset}") for name in known):
+        raise ConfigError(f"preset: there is no '{preset}'; known: {', '.join(known) or 'none'}, or a .toml file")
+    return preset

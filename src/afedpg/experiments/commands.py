@@ -1,0 +1,89 @@
+"""`afedpg reproduce` on the command line. Heavy imports happen inside, so that `--help` answers at once."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+from afedpg.config import TIMINGS
+from afedpg.errors import ConfigError
+from afedpg.experiments.choices import (
+    EXPERIMENTS,
+    SCALES,
+    Choices,
+    check_preset,
+    check_tasks,
+    parse_method,
+    parse_own,
+    parse_seeds,
+)  # fmt: skip
+
+NAMED_TIMINGS = tuple(name for name in TIMINGS if name not in ("list", "trace"))  # those need more than a name
+
+
+def add_commands(commands: Any) -> None:
+    help = "a figure of the paper, with its data and a verdict"
+    example = "example: afedpg reproduce sample-speedup --scale short --tasks swimmer --seeds 0-2"
+    parser = commands.add_parser("reproduce", help=help, description=help, epilog=example)
+    parser.set_defaults(command=_reproduce)
+    parser.add_argument("id", metavar="ID", help=f"{', '.join(EXPERIMENTS)}, or all")
+    parser.add_argument("--scale", default="short", help="smoke (minutes), short, full (the paper's numbers)")
+    parser.add_argument("--tasks", metavar="A,B", help="tasks in place of the figure's own")
+    parser.add_argument("--seeds", metavar="A-B", help="for example 0-4 or 0,3,7; default: the scale's")
+    parser.add_argument(
+        "--methods", metavar="A,B", help="narrows the methods; my_file.py:rule puts your own beside them"
+    )
+    parser.add_argument("--timing", metavar="NAME", help="timing model, or my_file.py:model of your own")
+    parser.add_argument("--preset", default="paper", help="paper, tuned, or a .toml file (default: paper)")
+    parser.add_argument("--out", metavar="DIR", help="default: reproduced/SCALE")
+    parser.add_argument("--workers", type=int, metavar="W", help="processes that compute; default: one per core")
+    parser.add_argument("--json", action="store_true", help="end with one machine-readable line")
+
+
+def read_choices(options: argparse.Namespace) -> tuple[tuple[str, ...], Choices]:
+    """The experiments asked for and everything else, checked before anything is computed."""
+    ids = EXPERIMENTS if options.id == "all" else (options.id,)
+    if options.id != "all" and options.id not in EXPERIMENTS:
+        raise ConfigError(f"id: unknown '{options.id}'; choose from {', '.join(EXPERIMENTS)}, all")
+    if options.scale not in SCALES:
+        raise ConfigError(f"scale: unknown '{options.scale}'; choose from {', '.join(SCALES)}")
+    workers = os.cpu_count() or 1 if options.workers is None else options.workers
+    if workers < 1:
+        raise ConfigError(f"workers: {workers}; at least 1 is needed")
+    tasks = check_tasks(tuple(options.tasks.split(","))) if options.tasks else ()
+    timing = options.timing or ""
+    own_timing = parse_own(timing, "timing") if ".py" in timing else None
+    if timing and own_timing is None and timing not in NAMED_TIMINGS:
+        raise ConfigError(f"timing: unknown '{timing}'; choose from {', '.join(NAMED_TIMINGS)}, or FILE.py:FUNCTION")
+    return ids, Choices(
+        scale=options.scale,
+        out=Path(options.out or f"reproduced/{options.scale}"),
+        workers=workers,
+        tasks=tasks,
+        seeds=parse_seeds(options.seeds) if options.seeds else (),
+        methods=tuple(parse_method(text) for text in options.methods.split(",")) if options.methods else (),
+        preset=check_preset(options.preset),
+        timing="" if own_timing else timing,
+        own_timing=own_timing,
+    )
+
+
+def _reproduce(options: argparse.Namespace) -> int:
+    ids, choices = read_choices(options)
+    from afedpg.experiments.reproduce import reproduce
+
+    done = reproduce(ids, choices, quiet=options.json)
+    if options.json:
+        verdicts = {id: [verdict.to_dict() for verdict in outcome.verdicts] for id, outcome in done.items()}
+        print(json.dumps({"out": str(choices.out), "report": str(choices.out / "report.html"), "verdicts": verdicts}))
+        return 0
+    for id, outcome in done.items():
+        for verdict in outcome.verdicts:
+            print(f"{id}: {verdict.verdict.upper()}: {verdict.claim}\n    {verdict.statistic}")
+    print(f"report: {choices.out / 'report.html'}")
+    sys.stdout.flush()
+    return 0

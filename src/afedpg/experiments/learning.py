@@ -1,0 +1,84 @@
+"""What the experiments that learn a task have in common: presets, lengths of runs, evaluations of theta."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from afedpg.config import PROBLEMS
+from afedpg.experiments.choices import Choices, Method
+from afedpg.experiments.curves import Evaluated, Key, Mean
+from afedpg.experiments.jobs import Plan, RunJob, Settings, preset_settings
+from afedpg.experiments.statistics import band
+
+SMOKE_ITERATIONS = 3  # of a real environment: enough to see that everything works, and no more
+SHORT_SHARE = 20  # `short` is a twentieth of the preset's iterations
+SYNTHETIC_ITERATIONS = {"smoke": 50, "short": 200, "full": 1000}
+UNKNOWN_ITERATIONS = 400  # a task without a preset
+EVALUATIONS = 50  # of theta over a run
+
+
+@dataclass(frozen=True)
+class LearningPlan:
+    choices: Choices
+
+    def settings(self, task: str, method: Method, agents: int, seed: int, factor: int = 1, **more: Any) -> Settings:
+        iterations = self.iterations(task, method) * factor
+        smoke = self.choices.scale == "smoke" and task not in PROBLEMS
+        shared = {
+            "iterations": iterations,
+            "evaluate_every": 0 if smoke else max(1, iterations // EVALUATIONS),
+            "evaluate_episodes": 1 if smoke else 10,
+            "evaluate_kind": "sampled",
+        }
+        return Plan(self.choices, self.choices.preset, shared).settings(task, method, agents, seed, **more)
+
+    def iterations(self, task: str, method: Method) -> int:
+        """K, per agent."""
+        scale = self.choices.scale
+        if task in PROBLEMS:
+            return SYNTHETIC_ITERATIONS[scale]
+        full = int(preset_settings(task, self.choices.preset, method).get("iterations", UNKNOWN_ITERATIONS))
+        return {"smoke": SMOKE_ITERATIONS, "short": max(1, full // SHORT_SHARE), "full": full}[scale]
+
+    def describe(self, runs: Sequence[RunJob]) -> dict[str, Any]:
+        """For the report: what was the same for all, and each task's constants."""
+        configs = [run.settings.config for run in runs]
+        found: dict[str, Any] = {
+            "preset": self.choices.preset or "none",
+            "seeds": sorted({config.seed for config in configs}),
+            "timing": self.choices.own_timing.label if self.choices.own_timing else _clock(configs[0].timing),
+        }
+        for config in configs:
+            schedule, agent = config.schedule, config.agent
+            text = f"{schedule.schedule} schedule, alpha {schedule.alpha:g}, eta {schedule.eta:g}"
+            if not config.synthetic:
+                text += f", T {agent.steps}, hidden {'x'.join(map(str, agent.hidden))}, gamma {agent.gamma:g}, "
+                text += f"{agent.baseline} baseline, observation scaling {'on' if agent.scale_observations else 'off'}"
+            found[f"{config.task}, {config.method}, K {config.iterations} per agent"] = text
+        return found
+
+
+def _clock(timing: Any) -> str:
+    return f"{timing.timing}, t_max / t_min = {timing.spread:g}" if timing.timing == "linear" else str(timing.timing)
+
+
+def learning_plan(choices: Choices) -> LearningPlan:
+    return LearningPlan(choices)
+
+
+def evaluations(evaluated: Sequence[Evaluated], over: str = "samples") -> dict[Key, Mean]:
+    """The evaluations of theta as curves over samples per agent or seconds; none where only the end was evaluated."""
+    found: dict[Key, Mean] = {}
+    for key in dict.fromkeys(e.key for e in evaluated):
+        first = next(e.kind for e in evaluated if e.key == key)  # sampled before deterministic, or exact
+        mine = [e for e in evaluated if e.key == key and e.kind == first]
+        points = min(len(e.means) for e in mine)
+        if points < 3:
+            return {}
+        x = np.mean([getattr(e, over)[:points] for e in mine], axis=0)
+        found[key] = Mean(x, *band(np.array([e.means[:points] for e in mine])), len(mine))
+    return found

@@ -1,0 +1,186 @@
+"""Reward against samples per agent for N = 1, 2, 4, 8: how much each agent saves when others sample too."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from matplotlib.figure import Figure
+
+from afedpg.config import SHORT_NAMES
+from afedpg.experiments import plotting
+from afedpg.experiments.choices import Choices, Method
+from afedpg.experiments.curves import (
+    Key,
+    Mean,
+    curves_table,
+    evaluations_table,
+    means_table,
+    over_samples,
+    read_curve,
+    read_evaluated,
+    smoothed,
+    window_of,
+)  # fmt: skip
+from afedpg.experiments.jobs import RunJob
+from afedpg.experiments.learning import evaluations, learning_plan
+from afedpg.experiments.outcome import Outcome, Picture, Verdict, rule
+from afedpg.experiments.statistics import reaches, running_mean
+from afedpg.experiments.tables import Table, table
+
+TITLE = "Samples per agent: what the others' samples are worth"
+AGENTS = (1, 2, 4, 8)
+ALLOWED = {2: 0.55, 4: 0.30, 8: 0.16}  # of N = 1's samples: 1/N, with room for noise
+LEAST_SEEDS = 3
+
+
+@dataclass(frozen=True)
+class Size:
+    """What tells this experiment from `long-runs`: how long the runs are, and how many seeds."""
+
+    id: str
+    title: str
+    factor: int
+    seeds: tuple[int, int, int]  # smoke, short, full
+
+
+SIZE = Size("sample-speedup", TITLE, 1, (2, 3, 10))
+
+
+def runs(choices: Choices, size: Size = SIZE) -> list[tuple[Key, RunJob]]:
+    plan = learning_plan(choices)
+    found = []
+    for task in choices.pick_tasks(tuple(SHORT_NAMES)):
+        for method in choices.pick_methods(("afedpg",), ("afedpg", "afedpg-vanilla", "fedpg", "a3c")):
+            for agents in AGENTS:
+                alone = agents == 1 and method.name in ("afedpg", "fedpg")  # the same rule, whose name is pg
+                used = Method("pg") if alone else method
+                key = Key(task, method, agents)
+                found += [
+                    (key, RunJob(plan.settings(task, used, agents, seed, factor=size.factor)))
+                    for seed in choices.pick_seeds(*size.seeds)
+                ]
+    return found
+
+
+def jobs(choices: Choices) -> Sequence[RunJob]:
+    return [run for _, run in runs(choices)]
+
+
+@dataclass(frozen=True)
+class Speedup:
+    """Samples per agent until the mean of the seeds is where N = 1 ended."""
+
+    key: Key
+    level: float  # N = 1's mean over its last 5%
+    samples: float  # infinite: never
+    ratio: float  # to N = 1's
+    gain: float  # N = 1's level above its start, in half-widths of its band
+    seeds: int
+
+
+def speedups(means: dict[Key, Mean]) -> list[Speedup]:
+    found = []
+    for key, mean in means.items():
+        alone = means[Key(key.task, key.method, 1)]
+        window = window_of(len(alone.x))
+        steady = running_mean(alone.mean, window)
+        level = float(steady[-1])  # so N = 1 itself is there at its end, if not before
+        first = reaches(mean.x, running_mean(mean.mean, window_of(len(mean.x))), level, stays=True)
+        base = reaches(alone.x, steady, level, stays=True)
+        found.append(Speedup(key, level, first, first / base, _gain(alone, window, level), mean.seeds))
+    return found
+
+
+def _gain(alone: Mean, window: int, level: float) -> float:
+    """How clearly N = 1 learned at all: where it did not, there is no level worth reaching."""
+    start = float(np.nanmean(alone.mean[:window]))
+    half = float(np.nanmean((alone.high - alone.low)[-window:])) / 2
+    return (level - start) / half if half > 0 else (math.inf if level > start else 0.0)
+
+
+def judge(found: Sequence[Speedup]) -> list[Verdict]:
+    """One verdict per task and method: every N must do."""
+    verdicts = []
+    for task, method in dict.fromkeys((s.key.task, s.key.method) for s in found):
+        mine = [s for s in found if (s.key.task, s.key.method) == (task, method) and s.key.agents > 1]
+        enough = all(s.seeds >= LEAST_SEEDS and s.gain > 1 for s in mine)
+        holds = all(s.ratio <= allowed(s.key.agents) for s in mine)
+        told = ", ".join(f"N = {s.key.agents}: {s.ratio:.3g}" for s in mine)
+        verdicts.append(
+            Verdict(
+                claim=f"{task}, {method.label}: N agents get where one agent gets with about 1/N of its samples each",
+                verdict=rule(enough, holds),
+                statistic=f"samples per agent to N = 1's final return {mine[0].level:.4g}, of N = 1's: {told} "
+                f"({mine[0].seeds} seeds; N = 1 rose by {mine[0].gain:.2g} half-widths of its band)",
+                value=mine[-1].ratio,
+                needed=", ".join(f"N = {s.key.agents}: at most {allowed(s.key.agents):.2g}" for s in mine)
+                + f"; at least {LEAST_SEEDS} seeds, and N = 1 must have learned",
+            )
+        )
+    return verdicts
+
+
+def allowed(agents: int) -> float:
+    return ALLOWED.get(agents, 1.28 / agents)
+
+
+def speedups_table(found: Sequence[Speedup]) -> Table:
+    rows = [
+        (s.key.task, s.key.method.label, s.key.agents, s.level, s.samples, s.ratio, 1 / s.key.agents, s.seeds)
+        for s in found
+    ]
+    return table("task method agents level samples_per_agent ratio one_over_n seeds", rows)
+
+
+def draw(means: dict[Key, Mean], ylabel: str) -> Figure:
+    tasks, methods = list(dict.fromkeys(k.task for k in means)), list(dict.fromkeys(k.method for k in means))
+    figure, axes = plotting.panels(len(methods), len(tasks))
+    for row, method in enumerate(methods):
+        for column, task in enumerate(tasks):
+            panel = axes[row][column]
+            for place, agents in enumerate(AGENTS):
+                if (mean := means.get(Key(task, method, agents))) is None:
+                    continue
+                color, line = plotting.AGENT_COLORS[place], plotting.AGENT_LINES[place]
+                plotting.curve(panel, mean, color, f"N = {agents}", line)
+            panel.set_title(task if len(methods) == 1 else f"{task}, {method.label}")
+            plotting.thousands(panel)
+            plotting.focus_on_means(panel)
+            panel.set_xlabel("samples per agent")
+        axes[row][0].set_ylabel(ylabel)
+    plotting.legend_below(figure, axes[0][0], len(AGENTS))
+    return figure  # type: ignore[no-any-return]
+
+
+def outcome(choices: Choices, size: Size = SIZE) -> Outcome:
+    every = runs(choices, size)
+    curves = [read_curve(key, run, choices.out) for key, run in every]
+    keys = list(dict.fromkeys(key for key, _ in every))
+    means = {key: over_samples([c for c in curves if c.key == key]) for key in keys}
+    shown = {key: over_samples([smoothed(c) for c in curves if c.key == key]) for key in keys}
+    evaluated = [e for key, run in every for e in read_evaluated(key, run, choices.out)]
+    found = speedups(means)
+    theta = evaluations(evaluated)
+    caption = "Return of training episodes (sampled with theta~): mean of the seeds and 95% band, smoothed over 5%."
+    pictures = [Picture(size.id, caption, lambda: draw(shown, "training return"))]
+    if theta:
+        more = "Return of theta itself on separate evaluation episodes: mean of the seeds and 95% band."
+        pictures.append(Picture(f"{size.id}-theta", more, lambda: draw(theta, "return of theta")))
+    return Outcome(
+        title=size.title,
+        text="The same task learned by one agent alone and by federations of 2, 4 and 8; the horizontal axis counts "
+        "the environment steps of one agent, on average.",
+        verdicts=tuple(judge(found)),
+        tables={
+            size.id: curves_table(curves),
+            f"{size.id}-means": means_table(shown.items(), "samples_per_agent"),
+            f"{size.id}-evaluations": evaluations_table(evaluated),
+            f"{size.id}-ratios": speedups_table(found),
+        },
+        pictures=tuple(pictures),
+        shown=(f"{size.id}-ratios",),
+        settings=learning_plan(choices).describe([run for _, run in every]),
+    )

@@ -1,0 +1,120 @@
+"""The numbers behind a verdict: intervals over seeds, slopes in the logarithm, smoothing, first passages."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cache
+
+import numpy as np
+from numpy.typing import NDArray
+
+from afedpg.messages import Vector
+
+CONFIDENCE = 0.95
+RESAMPLES = 2000
+
+
+@dataclass(frozen=True)
+class Interval:
+    """An estimate with its 95% interval."""
+
+    value: float
+    low: float
+    high: float
+
+    def __str__(self) -> str:
+        return f"{self.value:.3g} [{self.low:.3g}, {self.high:.3g}]"
+
+
+@cache
+def t_quantile(freedom: int) -> float:
+    """The t such that 95% of Student's distribution with so many degrees of freedom lie within -t..t."""
+
+    def inside(t: float) -> float:
+        # x = sqrt(freedom) tan(angle) turns the density into cos^(freedom - 1) on a finite range.
+        angles = np.linspace(0.0, math.atan(t / math.sqrt(freedom)), 20_001)
+        weight = math.exp(math.lgamma((freedom + 1) / 2) - math.lgamma(freedom / 2)) / math.sqrt(math.pi)
+        return 2 * weight * float(np.trapezoid(np.cos(angles) ** (freedom - 1), angles))
+
+    low, high = 0.0, 1e3
+    for _ in range(80):
+        middle = (low + high) / 2
+        low, high = (middle, high) if inside(middle) < CONFIDENCE else (low, middle)
+    return (low + high) / 2
+
+
+def t_interval(values: Vector) -> Interval:
+    """The mean of independent values, such as one per seed, with its t-interval; one value has no width to tell."""
+    values = np.asarray(values, np.float64)
+    mean = float(np.mean(values))
+    if len(values) < 2:
+        return Interval(mean, math.nan, math.nan)
+    half = t_quantile(len(values) - 1) * float(np.std(values, ddof=1)) / math.sqrt(len(values))
+    return Interval(mean, mean - half, mean + half)
+
+
+def band(values: NDArray[np.float64]) -> tuple[Vector, Vector, Vector]:
+    """Mean and t-interval of every column of [seeds, points]; NaN (no episode ended there) is left out."""
+    counts = np.sum(np.isfinite(values), axis=0)
+    mean, low, high = (np.full(values.shape[1], np.nan) for _ in range(3))
+    for place in np.flatnonzero(counts):
+        column = values[:, place]
+        found = t_interval(column[np.isfinite(column)])
+        mean[place], low[place], high[place] = found.value, found.low, found.high
+    return mean, low, high
+
+
+def bootstrap(curves: NDArray[np.float64], statistic: Callable[[NDArray[np.float64]], float], seed: int) -> Interval:
+    """A statistic of curves [seeds, ...] with its percentile interval over resampled seeds."""
+    generator = np.random.default_rng(seed)
+    count = len(curves)
+    draws = [statistic(curves[generator.integers(count, size=count)]) for _ in range(RESAMPLES)]
+    low, high = np.quantile(draws, [(1 - CONFIDENCE) / 2, (1 + CONFIDENCE) / 2])
+    return Interval(statistic(curves), float(low), float(high))
+
+
+def slope(x: Vector, y: Vector) -> float:
+    """Of the least-squares line through log y over log x."""
+    log_x, log_y = np.log(x), np.log(y)
+    centred = log_x - log_x.mean()
+    return float(np.sum(centred * log_y) / np.sum(centred**2))
+
+
+def mean_slope(x: Vector, curves: NDArray[np.float64], seed: int = 0) -> Interval:
+    """The slope of the seeds' mean curve, bootstrapped over the seeds."""
+    return bootstrap(curves, lambda sample: slope(x, sample.mean(axis=0)), seed)
+
+
+def running_mean(values: Vector, window: int) -> Vector:
+    """The mean of the last `window` values up to each place, of fewer at the start; NaN is left out."""
+    values = np.asarray(values, np.float64)
+    known = np.isfinite(values)
+    sums = np.concatenate([[0.0], np.cumsum(np.where(known, values, 0.0))])
+    counts = np.concatenate([[0], np.cumsum(known)])
+    ends = np.arange(1, len(values) + 1)
+    starts = np.maximum(0, ends - window)
+    with np.errstate(invalid="ignore"):
+        return np.asarray((sums[ends] - sums[starts]) / (counts[ends] - counts[starts]))
+
+
+def reaches(x: Vector, y: Vector, level: float, stays: bool = False) -> float:
+    """The first x at which y >= level, and with `stays` never falls below again; infinite if there is none."""
+    above = np.asarray(y) >= level
+    if stays:
+        above = np.flip(np.logical_and.accumulate(np.flip(above)))
+    places = np.flatnonzero(above)
+    return float(x[places[0]]) if len(places) else math.inf
+
+
+def falls_to(x: Vector, y: Vector, level: float) -> float:
+    """Where a falling curve first is at the level, by interpolation in the logarithms; infinite if nowhere."""
+    places = np.flatnonzero(np.asarray(y) <= level)
+    if not len(places):
+        return math.inf
+    at = int(places[0])
+    if at == 0 or y[at] == y[at - 1]:
+        return float(x[at])
+    share = (math.log(y[at - 1]) - math.log(level)) / (math.log(y[at - 1]) - math.log(y[at]))
+    return float(math.exp(math.log(x[at - 1]) + share * (math.log(x[at]) - math.log(x[at - 1]))))

@@ -1,0 +1,259 @@
+"""`afedpg reproduce` from the command line, on problems that take seconds: files, restarts, a user's own code."""
+
+from __future__ import annotations
+
+import csv
+import itertools
+import json
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from afedpg.cli import main
+from afedpg.experiments.choices import Choices, Method, OwnPart, parse_method, parse_own, parse_seeds
+from afedpg.experiments.jobs import A3C_RATE, Plan, RunJob
+from afedpg.record.database import read_arrivals, read_evaluations
+from afedpg.record.folder import list_runs
+
+OWN = """
+from dataclasses import replace
+
+from afedpg.server.rules import afedpg
+
+
+def rule(alpha, eta):
+    return afedpg(alpha, lambda iteration, version: 0.5 * eta(iteration, version))
+
+
+def model(agent, n):
+    return 1.0 + agent + 0.1 * (n % 3)
+"""
+
+
+def rows_of(path: Path) -> list[dict[str, str]]:
+    with path.open(newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def csvs(out: Path) -> dict[str, str]:
+    """Every table of a reproduction; spent.csv is the one with real seconds in it."""
+    return {str(path.relative_to(out)): path.read_text() for path in out.glob("*/*.csv")}
+
+
+def reproduce(*arguments: str) -> int:
+    return main(["reproduce", *arguments])
+
+
+@pytest.fixture(scope="module")
+def speedup(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    out = tmp_path_factory.mktemp("speedup")
+    arguments = ("sample-speedup", "--scale", "smoke", "--tasks", "quadratic", "--seeds", "0-2", "--workers", "2")
+    assert reproduce(*arguments, "--out", str(out)) == 0
+    return out
+
+
+def test_help_costs_nothing() -> None:
+    code = (
+        "import sys, afedpg.cli\nafedpg.cli._parser()\nprint([m for m in ('numpy', 'matplotlib') if m in sys.modules])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
+
+
+def test_every_file_is_there(speedup: Path) -> None:
+    folder = speedup / "sample-speedup"
+    assert {path.suffix for path in folder.iterdir()} == {".csv", ".png", ".svg", ".json"}
+    document = json.loads((folder / "verdict.json").read_text())
+    assert document["verdicts"][0]["verdict"] in ("holds", "does not hold", "not enough data")
+    assert len(list_runs(speedup / "runs")) == 12
+    report = (speedup / "report.html").read_text()
+    assert "data:image/png;base64," in report
+    assert "http" not in report.replace("http-equiv", "")  # opens without a network
+
+
+def test_the_curves_are_those_of_the_runs(speedup: Path) -> None:
+    """The table against run.db, read and binned by hand."""
+    mine = [
+        r for r in rows_of(speedup / "sample-speedup" / "sample-speedup.csv") if r["agents"] == "8" and r["seed"] == "1"
+    ]
+    (run,) = [r for r in list_runs(speedup / "runs") if (r.agents, r.seed) == (8, 1)]
+    arrivals = read_arrivals(run.path / "run.db")
+    assert len(mine) == 200  # 400 gradients, two in each part
+    for place in (0, 57, 199):
+        two = slice(2 * place, 2 * place + 2)
+        assert float(mine[place]["training_return"]) == pytest.approx(arrivals["mean_return"][two].mean())
+        assert float(mine[place]["samples_per_agent"]) == (2 * place + 2) / 8
+        assert float(mine[place]["seconds"]) == arrivals["seconds"][2 * place + 1]
+    evaluated = rows_of(speedup / "sample-speedup" / "sample-speedup-evaluations.csv")
+    last = [row for row in evaluated if row["agents"] == "8" and row["seed"] == "1"][-1]
+    assert float(last["return"]) == read_evaluations(run.path / "run.db")["mean"][-1]
+
+
+def test_more_agents_need_fewer_samples_each(speedup: Path) -> None:
+    ratios = rows_of(speedup / "sample-speedup" / "sample-speedup-ratios.csv")
+    assert float(ratios[0]["ratio"]) == 1.0
+    assert all(float(a["ratio"]) > float(b["ratio"]) for a, b in itertools.pairwise(ratios))
+
+
+def test_a_second_time_computes_nothing(speedup: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    before, stamps = csvs(speedup), {path: path.stat().st_mtime_ns for path in speedup.glob("runs/*/run.db")}
+    arguments = ("sample-speedup", "--scale", "smoke", "--tasks", "quadratic", "--seeds", "0-2", "--workers", "1")
+    assert reproduce(*arguments, "--out", str(speedup)) == 0
+    assert "12 runs, 12 done already; 0 gradients" in capsys.readouterr().err
+    assert csvs(speedup) == before
+    assert {path: path.stat().st_mtime_ns for path in speedup.glob("runs/*/run.db")} == stamps
+
+
+def test_killed_and_started_again_gives_the_same_tables(speedup: Path, tmp_path: Path) -> None:
+    """Killed while runs are under way; nothing in the tables tells."""
+    arguments = ["sample-speedup", "--scale", "smoke", "--tasks", "quadratic", "--seeds", "0-2", "--workers", "2"]
+    command = [sys.executable, "-m", "afedpg", "reproduce", *arguments, "--out", str(tmp_path)]
+    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    deadline = time.monotonic() + 60
+    while len(list(tmp_path.glob("runs/*/run.db"))) < 3 and time.monotonic() < deadline:
+        time.sleep(0.002)
+    assert process.poll() is None
+    process.kill()
+    process.wait()
+    assert len(list(tmp_path.glob("runs/*/run.db"))) < 12
+    assert reproduce(*arguments, "--out", str(tmp_path)) == 0
+    assert csvs(tmp_path) == csvs(speedup)
+
+
+def test_a_run_that_stopped_half_way_is_resumed_to_the_same_bits(tmp_path: Path) -> None:
+    job = RunJob(Plan(Choices("smoke", tmp_path, 1)).settings("quadratic", Method("afedpg"), 4, 0))
+
+    def stop(fraction: float) -> None:
+        if fraction > 0.5:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        job.perform(tmp_path / "broken", 1, stop)
+    assert not job.finished(tmp_path / "broken")
+    for out in ("broken", "whole"):
+        job.perform(tmp_path / out, 1, lambda fraction: None)
+        assert job.finished(tmp_path / out)
+    broken, whole = (read_arrivals(job.folder(tmp_path / out).database) for out in ("broken", "whole"))
+    assert all(np.array_equal(broken[name], whole[name]) for name in whole)
+
+
+def test_a_folder_without_a_run_in_it_is_made_anew(tmp_path: Path) -> None:
+    """As a kill between the folder and its run.toml leaves it."""
+    job = RunJob(Plan(Choices("smoke", tmp_path, 1)).settings("quadratic", Method("afedpg"), 2, 0, iterations=5))
+    job.folder(tmp_path).path.mkdir(parents=True)
+    (job.folder(tmp_path).path / ".run.toml.tmp").write_text("half")
+    job.perform(tmp_path, 1, lambda fraction: None)
+    assert job.finished(tmp_path)
+
+
+def test_interrupted_runs_are_stored_and_the_children_gone(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "afedpg", "reproduce", "complexity", "--scale", "short", "--seeds", "0"]
+    process = subprocess.Popen([*command, "--out", str(tmp_path), "--workers", "2"], stderr=subprocess.PIPE, text=True)
+    while process.poll() is None and not list(Path(f"/proc/{process.pid}/task").glob("*/children")):
+        time.sleep(0.01)
+    deadline = time.monotonic() + 30
+    while len(_children(process.pid)) < 2 and time.monotonic() < deadline:
+        time.sleep(0.05)
+    children = _children(process.pid)
+    time.sleep(1.0)
+    process.send_signal(signal.SIGTERM)
+    _, errors = process.communicate(timeout=30)
+    assert process.returncode == 130
+    assert "the same command goes on" in errors
+    deadline = time.monotonic() + 5
+    while (left := [child for child in children if _alive(child)]) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert not left
+
+
+def _children(pid: int) -> list[int]:
+    words = "".join(path.read_text() for path in Path(f"/proc/{pid}/task").glob("*/children"))
+    return [int(word) for word in words.split()]
+
+
+def _alive(pid: int) -> bool:
+    try:
+        return "Z" not in Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+
+
+def test_a_rule_and_a_clock_of_ones_own_stand_beside_the_papers(tmp_path: Path) -> None:
+    file = tmp_path / "my_file.py"
+    file.write_text(OWN)
+    out = tmp_path / "out"
+    own = ("--methods", f"{file}:rule", "--timing", f"{file}:model", "--out", str(out), "--workers", "2")
+    for id in ("timeline", "communication"):
+        assert reproduce(id, "--scale", "smoke", "--tasks", "quadratic", "--seeds", "0", *own) == 0
+    methods = {row["method"] for row in rows_of(out / "timeline" / "timeline.csv")}
+    assert methods == {"fedpg", "afedpg", "rule (my_file.py)"}
+    assert {row["method"] for row in rows_of(out / "communication" / "communication.csv")} == methods
+    first = rows_of(out / "timeline" / "timeline.csv")[0]
+    assert float(first["finish_seconds"]) in (1.0, 2.0, 3.0, 4.0)
+
+
+def test_other_code_is_another_run(tmp_path: Path) -> None:
+    file = tmp_path / "my_file.py"
+    names = []
+    for code in (OWN, OWN.replace("0.5", "0.25")):
+        file.write_text(code)
+        method = parse_method(f"{file}:rule")
+        plan = Plan(Choices("smoke", tmp_path, 1))
+        names.append(RunJob(plan.settings("quadratic", method, 4, 0)).name)
+    assert names[0] != names[1]
+    assert names[0].startswith("quadratic-rule-n4-k100-seed0-")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "field"),
+    [
+        (("nothing",), "id"),
+        (("all", "--scale", "huge"), "scale"),
+        (("all", "--tasks", "swimer"), "tasks"),
+        (("all", "--seeds", "4-0"), "seeds"),
+        (("all", "--methods", "ppo"), "methods"),
+        (("all", "--methods", "missing.py:rule"), "methods"),
+        (("all", "--timing", "slow"), "timing"),
+        (("all", "--preset", "best"), "preset"),
+        (("all", "--workers", "0"), "workers"),
+    ],
+)
+def test_bad_usage_is_one_line_that_names_the_field(
+    arguments: tuple[str, ...], field: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert reproduce(*arguments) == 2
+    assert capsys.readouterr().err.startswith(f"afedpg: {field}: ")
+
+
+def test_what_is_wrong_in_a_users_file_is_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "my_file.py"
+    file.write_text("raise RuntimeError('not today')")
+    assert reproduce("timeline", "--methods", f"{file}:rule", "--out", str(tmp_path / "out")) == 2
+    assert "not today" in capsys.readouterr().err
+
+
+def test_methods_named_narrow_down_and_own_ones_are_added() -> None:
+    own = Method("own-rule", OwnPart("my_file.py", "rule", "0"))
+    chosen = Choices("smoke", Path(), 1, methods=(Method("fedpg"), own))
+    assert [m.name for m in chosen.pick_methods(("afedpg", "fedpg"))] == ["fedpg", "own-rule"]
+    only_own = Choices("smoke", Path(), 1, methods=(own,))
+    assert [m.name for m in only_own.pick_methods(("afedpg", "fedpg"))] == ["afedpg", "fedpg", "own-rule"]
+
+
+def test_seeds_and_own_parts_are_read_as_written(tmp_path: Path) -> None:
+    assert parse_seeds("0-2,5") == (0, 1, 2, 5)
+    file = tmp_path / "f.py"
+    file.write_text(OWN)
+    assert parse_own(f"{file}:model", "timing").label == "model (f.py)"
+
+
+def test_a3c_has_a_rate_of_its_own() -> None:
+    plan = Plan(Choices("smoke", Path(), 1), "paper")
+    assert plan.settings("swimmer", Method("a3c"), 4, 0).config.schedule.eta == A3C_RATE
+    assert plan.settings("swimmer", Method("afedpg"), 4, 0).config.schedule.eta == 3e-4
+    assert np.isclose(plan.settings("quadratic", Method("a3c"), 4, 0).config.schedule.eta, A3C_RATE)

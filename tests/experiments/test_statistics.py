@@ -1,0 +1,93 @@
+"""Intervals, slopes and first passages against values known from elsewhere or computed by hand."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+
+from afedpg.experiments.statistics import (
+    band,
+    bootstrap,
+    falls_to,
+    mean_slope,
+    reaches,
+    running_mean,
+    slope,
+    t_interval,
+    t_quantile,
+)  # fmt: skip
+
+
+@pytest.mark.parametrize(("freedom", "t"), [(1, 12.7062), (2, 4.30265), (4, 2.77645), (9, 2.26216), (100, 1.98397)])
+def test_students_quantiles_are_those_of_the_tables(freedom: int, t: float) -> None:
+    assert t_quantile(freedom) == pytest.approx(t, rel=1e-4)
+
+
+def test_a_t_interval_by_hand() -> None:
+    found = t_interval(np.array([1.0, 2.0, 3.0]))
+    half = 4.30265 * 1.0 / math.sqrt(3)
+    assert (found.value, found.low, found.high) == pytest.approx((2.0, 2.0 - half, 2.0 + half), rel=1e-4)
+
+
+def test_one_seed_has_a_mean_and_no_interval() -> None:
+    found = t_interval(np.array([5.0]))
+    assert found.value == 5.0
+    assert math.isnan(found.low)
+    assert math.isnan(found.high)
+
+
+def test_t_intervals_cover_the_truth_as_often_as_they_say() -> None:
+    draws = np.random.default_rng(0).standard_normal((2000, 5)) + 3.0
+    hits = sum(found.low <= 3.0 <= found.high for found in map(t_interval, draws))
+    assert hits / 2000 == pytest.approx(0.95, abs=0.015)
+
+
+def test_a_band_leaves_out_parts_without_an_episode() -> None:
+    values = np.array([[1.0, np.nan, np.nan], [3.0, 4.0, np.nan]])
+    mean, low, high = band(values)
+    assert mean[:2].tolist() == [2.0, 4.0]
+    assert np.isnan(mean[2])
+    assert low[0] < 2.0 < high[0]
+    assert np.isnan(low[1])
+
+
+def test_a_power_law_has_its_exponent_for_a_slope() -> None:
+    x = np.geomspace(10, 1e5, 30)
+    assert slope(x, 7.0 * x**-0.4) == pytest.approx(-0.4)
+
+
+def test_the_bootstrap_brackets_the_slope_and_repeats_itself() -> None:
+    x = np.geomspace(10, 1e4, 25)
+    noise = np.exp(0.3 * np.random.default_rng(1).standard_normal((24, 25)))
+    found = mean_slope(x, x**-0.5 * noise)
+    assert found.low < -0.5 < found.high
+    assert found.high - found.low < 0.1
+    assert found == mean_slope(x, x**-0.5 * noise)
+
+
+def test_the_bootstrap_of_a_mean_is_as_wide_as_its_error() -> None:
+    values = np.random.default_rng(2).standard_normal(400)
+    found = bootstrap(values, lambda sample: float(sample.mean()), seed=0)
+    assert found.high - found.low == pytest.approx(2 * 1.96 / 20, rel=0.15)
+
+
+def test_a_running_mean_looks_back_and_skips_what_is_missing() -> None:
+    values = np.array([1.0, np.nan, 4.0, 10.0])
+    assert running_mean(values, 2).tolist() == [1.0, 1.0, 4.0, 7.0]
+
+
+def test_reaching_a_level_and_staying_there() -> None:
+    x, y = np.array([1.0, 2.0, 3.0, 4.0, 5.0]), np.array([0.0, 5.0, 1.0, 5.0, 6.0])
+    assert reaches(x, y, 5.0) == 2.0
+    assert reaches(x, y, 5.0, stays=True) == 4.0
+    assert reaches(x, y, 7.0) == math.inf
+    assert reaches(x, y, -1.0, stays=True) == 1.0
+
+
+def test_falling_to_a_level_is_interpolated_in_the_logarithms() -> None:
+    x = np.geomspace(1, 1e4, 9)
+    assert falls_to(x, 1 / x, 0.003) == pytest.approx(1 / 0.003)
+    assert falls_to(x, 1 / x, 1e-9) == math.inf
+    assert falls_to(x, 1 / x, 2.0) == 1.0

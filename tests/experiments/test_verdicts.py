@@ -1,0 +1,228 @@
+"""Every verdict of every experiment is reachable: data that holds, that does not, and that is too little."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+
+from afedpg.experiments import communication, complexity, global_time, heterogeneity, sample_speedup, timeline
+from afedpg.experiments.choices import Method
+from afedpg.experiments.curves import Curve, Key, Mean
+from afedpg.experiments.outcome import Verdict, rule
+from afedpg.experiments.statistics import Interval
+from afedpg.experiments.studies import STUDIES, Curves
+from afedpg.experiments.tables import Table, table
+
+POINTS = 200
+
+
+def test_too_little_data_never_speaks() -> None:
+    assert rule(enough=False, holds=True) == "not enough data"
+    assert rule(enough=True, holds=True) == "holds"
+    assert rule(enough=True, holds=False) == "does not hold"
+
+
+def test_what_is_infinite_is_null_in_json() -> None:
+    assert Verdict("c", "holds", "s", value=math.inf).to_dict()["value"] is None
+
+
+# sample-speedup
+
+
+def learning(agents: int, speed: float, seeds: int = 5, noise: float = 0.01) -> tuple[Key, Mean]:
+    """Returns that rise from 0 towards 1 with samples per agent, `speed` times as fast as N = 1."""
+    x = np.linspace(1, 1000, POINTS)
+    mean = 1 - np.exp(-speed * x / 500)
+    return Key("quadratic", Method("afedpg"), agents), Mean(x, mean, mean - noise, mean + noise, seeds)
+
+
+@pytest.mark.parametrize(
+    ("speeds", "seeds", "noise", "verdict"),
+    [
+        ((1, 2, 4, 8), 5, 0.01, "holds"),
+        ((1, 1.2, 1.5, 2), 5, 0.01, "does not hold"),
+        ((1, 2, 4, 8), 2, 0.01, "not enough data"),
+        ((1, 2, 4, 8), 5, 10.0, "not enough data"),  # N = 1 did not visibly learn
+    ],
+)
+def test_sample_speedup(speeds: tuple[float, ...], seeds: int, noise: float, verdict: str) -> None:
+    means = dict(learning(n, speed, seeds, noise) for n, speed in zip((1, 2, 4, 8), speeds, strict=True))
+    (found,) = sample_speedup.judge(sample_speedup.speedups(means))
+    assert found.verdict == verdict
+
+
+def test_a_team_that_never_gets_there_does_not_hold() -> None:
+    means = dict(learning(n, n) for n in (1, 2, 4))
+    key, good = learning(8, 8)
+    means[key] = Mean(good.x, good.mean * 0.5, good.low, good.high, good.seeds)
+    found = sample_speedup.speedups(means)
+    assert found[-1].ratio == math.inf
+    assert sample_speedup.judge(found)[0].verdict == "does not hold"
+
+
+# global-time
+
+
+def timed(method: str, seconds: float, end: float, seed: int) -> Curve:
+    x = np.linspace(1 / POINTS, 1, POINTS)
+    returns = end * (1 - np.exp(-5 * x)) + 0.01 * np.random.default_rng(seed).standard_normal(POINTS)
+    key = Key("quadratic", Method(method), 8)
+    return Curve(key, seed, 1000 * x, seconds * x, returns, np.ones(POINTS, np.int64))
+
+
+@pytest.mark.parametrize(
+    ("fedpg_seconds", "fedpg_seeds", "verdict"),
+    [(2.0, 5, "holds"), (0.9, 5, "does not hold"), (2.0, 2, "not enough data")],
+)
+def test_global_time_against_fedpg(fedpg_seconds: float, fedpg_seeds: int, verdict: str) -> None:
+    curves = [timed("afedpg", 1.0, 1.0, seed) for seed in range(fedpg_seeds)]
+    curves += [timed("fedpg", fedpg_seconds, 1.0, seed) for seed in range(fedpg_seeds)]
+    (found,) = global_time.compare(curves, {c.key: float(c.seconds[-1]) for c in curves})
+    assert found.ratio.value == pytest.approx(fedpg_seconds, rel=0.1)
+    assert found.pure == pytest.approx(fedpg_seconds)
+    assert global_time.judge([found])[0].verdict == verdict
+
+
+@pytest.mark.parametrize(
+    ("end", "seeds", "verdict"),
+    [(0.5, 5, "holds"), (1.5, 5, "does not hold"), (0.5, 2, "not enough data")],
+)
+def test_global_time_against_the_others(end: float, seeds: int, verdict: str) -> None:
+    curves = [timed(m, 1.0, e, s) for m, e in (("afedpg", 1.0), ("afedpg-vanilla", end)) for s in range(seeds)]
+    (found,) = global_time.compare(curves, {c.key: 1.0 for c in curves})
+    assert found.difference.value == pytest.approx(1.0 - end, abs=0.05)
+    assert global_time.judge([found])[0].verdict == verdict
+
+
+# heterogeneity, timeline, communication
+
+
+def clocked(error: float, agents: tuple[int, ...] = (2, 8)) -> Table:
+    rows = [("straggler", "afedpg", n, 4, 100 * n, 1.0, 1.0, 1.0, 1.0, error, 0.01) for n in agents]
+    names = "timing method agents spread gradients fedpg_seconds seconds speedup formula error allowed"
+    return table(names, rows)
+
+
+@pytest.mark.parametrize(
+    ("data", "verdict"),
+    [
+        (clocked(0.005), "holds"),
+        (clocked(0.02), "does not hold"),
+        (clocked(0.005, agents=(2,)), "not enough data"),
+    ],
+)
+def test_heterogeneity(data: Table, verdict: str) -> None:
+    assert heterogeneity.judge(data)[0].verdict == verdict
+
+
+def test_the_formula_is_the_time_models() -> None:
+    for agents, spread in ((2, 3.0), (8, 4.0), (100, 50.0)):
+        straggler = [1.0] * (agents - 1) + [spread]
+        leader = [1.0] + [spread] * (agents - 1)
+        for model, seconds in (("straggler", straggler), ("leader", leader)):
+            ratio = max(seconds) / agents * sum(1 / t for t in seconds)
+            assert heterogeneity.formula(model, agents, spread) == pytest.approx(ratio)
+
+
+def test_timeline() -> None:
+    waiting = timeline.pieces("fedpg", [0, 1, 0, 1], [2.0, 2.0, 4.0, 4.0], [0, 0, 1, 1], lambda agent, n: 1.0 + agent)
+    busy = timeline.pieces("afedpg", [0, 0, 1, 0], [1.0, 2.0, 2.0, 3.0], [0, 1, 2, 3], lambda agent, n: 1.0 + agent)
+    assert timeline.idle_share(waiting) == pytest.approx(0.25)  # agent 0 waits for half of its time
+    assert timeline.idle_share(busy) == 0.0
+    assert timeline.judge([*waiting, *busy]).verdict == "holds"
+    late = timeline.pieces("afedpg", [0], [3.0], [0], lambda agent, n: 1.0)
+    assert timeline.judge([*waiting, *late]).verdict == "does not hold"
+    assert timeline.judge(busy).verdict == "not enough data"
+
+
+def sent(label: str, seconds: np.ndarray, bytes_each: float = 10.0) -> communication.Traffic:
+    agents, size = np.arange(len(seconds)) % 8, np.full(len(seconds), bytes_each)
+    return communication.Traffic(label, agents, seconds, size, size, len(seconds) // 8)
+
+
+def bursts(rounds: int) -> np.ndarray:
+    """Eight messages at the end of every four seconds."""
+    return np.repeat(4.0 * np.arange(1, rounds + 1), 8)
+
+
+@pytest.mark.parametrize(
+    ("rounds", "seconds", "verdict"),
+    [
+        (100, np.linspace(0.01, 400, 800), "holds"),
+        (100, bursts(100) + 0.01, "does not hold"),
+        (10, np.linspace(0.01, 40, 80), "not enough data"),
+    ],
+)
+def test_communication_peaks(rounds: int, seconds: np.ndarray, verdict: str) -> None:
+    traffic = {"fedpg": sent("fedpg", bursts(rounds)), "afedpg": sent("afedpg", seconds)}
+    totals, peaks = communication.judge(traffic, 4.0)
+    assert totals.verdict == "holds"
+    assert peaks.verdict == verdict
+
+
+def test_communication_totals() -> None:
+    traffic = {"fedpg": sent("fedpg", bursts(100)), "afedpg": sent("afedpg", bursts(100), bytes_each=11.0)}
+    assert communication.judge(traffic, 4.0)[0].verdict == "does not hold"
+    few = {"fedpg": sent("fedpg", bursts(1)[:4]), "afedpg": sent("afedpg", bursts(1)[:4])}
+    assert communication.judge(few, 4.0)[0].verdict == "not enough data"
+
+
+def test_a_windows_bins_hold_every_byte() -> None:
+    seconds = np.sort(np.random.default_rng(0).uniform(0, 400, 3000))
+    traffic = sent("afedpg", seconds)
+    starts = np.linspace(0.0, seconds[-1] - 4.0, 50)
+    by_hand = [10.0 * np.sum((seconds >= start) & (seconds < start + 4.0)) for start in starts]
+    assert communication.windows(traffic, 4.0, count=50).sum(axis=1) == pytest.approx(by_hand)
+
+
+# complexity
+
+
+def fitted(slope: Interval, seeds: int = 24, last: float = 1e6) -> complexity.Slope:
+    return complexity.Slope(STUDIES["gap"], Method("afedpg"), "gap", -2 / 5, slope, last / 100, last, seeds)
+
+
+@pytest.mark.parametrize(
+    ("slope", "seeds", "last", "verdict"),
+    [
+        (Interval(-0.77, -0.81, -0.71), 24, 1e6, "holds"),
+        (Interval(-0.2, -0.3, -0.1), 24, 1e6, "does not hold"),
+        (Interval(-0.4, -0.5, -0.3), 24, 1e6, "not enough data"),  # the interval lies on both sides
+        (Interval(-0.77, -0.81, -0.71), 4, 1e6, "not enough data"),
+        (Interval(-0.77, -0.81, -0.71), 24, 1e4, "not enough data"),
+    ],
+)
+def test_slopes(slope: Interval, seeds: int, last: float, verdict: str) -> None:
+    assert complexity.judge_slope(fitted(slope, seeds, last)).verdict == verdict
+
+
+def falling(gap: float, seeds: int = 10, last: float = 1e5, rate: float = -1.0) -> Curves:
+    x = np.geomspace(100, last, 61)
+    curve = np.tile(gap * (x / x[-1]) ** rate, (seeds, 1))
+    return Curves(x, curve, curve, np.tile(x / 4, (seeds, 1)), np.tile(7 * x, (seeds, 1)))
+
+
+@pytest.mark.parametrize(("without", "seeds", "verdict"), [
+    (4.3, 10, "holds"), (2.0, 10, "does not hold"), (4.3, 3, "not enough data"),
+])  # fmt: skip
+def test_lookahead(without: float, seeds: int, verdict: str) -> None:
+    methods = {Method("afedpg"): falling(1.0, seeds), Method("afedpg-vanilla"): falling(without, seeds)}
+    found = complexity.judge_lookahead(methods)
+    assert found is not None
+    assert found.verdict == verdict
+    assert found.value == pytest.approx(without)
+
+
+@pytest.mark.parametrize(("gap", "seeds", "share", "samples"), [
+    (1e-4, 10, "holds", "holds"),
+    (4e-4, 10, "does not hold", "does not hold"),
+    (1e-4, 2, "not enough data", "not enough data"),
+])  # fmt: skip
+def test_teams(gap: float, seeds: int, share: str, samples: str) -> None:
+    found = complexity.teams({1: falling(1e-4, seeds), 2: falling(1e-4, seeds), 8: falling(gap, seeds)})
+    assert found[-1].sample_ratio.value == pytest.approx(gap / 1e-4 / 8)
+    shared, speedup, delay = complexity.judge_teams(found)
+    assert (shared.verdict, speedup.verdict) == (share, samples)
+    assert delay.verdict == "does not hold"  # a delay of 7 is more than a lone agent can have
