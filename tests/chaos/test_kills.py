@@ -1,0 +1,78 @@
+"""kill -9, again and again: the run ends, every gradient counts once, and the journal gives the same bits."""
+
+from __future__ import annotations
+
+import random
+import signal
+import subprocess
+import time
+from pathlib import Path
+
+from federations import Site, site, wait_until
+
+from afedpg.engine.replay import replay
+
+
+def test_a_run_survives_kill_9_of_everything(tmp_path: Path, long: bool) -> None:
+    agents, iterations, server_kills, period = (8, 250, 5, 1.0) if long else (2, 80, 1, 0.5)
+    total = agents * iterations
+    # Emulated work, so that there is time to be killed in.
+    slow = ("--seconds-per-gradient", "0.15" if long else "0.02")
+    settings = ("--iterations", iterations, "--dimension", 1000, "--checkpoint-seconds", 3, "--keep-reports")
+    with site(tmp_path, *settings, agents=agents, tls=True) as federation:
+        server = federation.server()
+        crew = {number: federation.agent(number, *slow) for number in range(agents)}
+        server_dies_at = [total * (turn + 1) // (server_kills + 2) for turn in range(server_kills)]
+        generator = random.Random(0)
+        next_kill = time.monotonic() + 3 * period
+        deadline = time.monotonic() + (600 if long else 90)
+        while server.poll() is None:
+            assert time.monotonic() < deadline, federation.log()[-2000:]
+            if server_dies_at and federation.gradients() >= server_dies_at[0]:
+                server_dies_at.pop(0)
+                _kill(server)
+                server = federation.server()
+            if time.monotonic() >= next_kill:
+                number = generator.randrange(agents)
+                _kill(crew[number])
+                crew[number] = federation.agent(number, *slow)
+                next_kill = time.monotonic() + period
+            time.sleep(0.02)
+        assert server.returncode == 0, federation.log()[-2000:]
+        assert not server_dies_at
+        _check(federation, total)
+
+
+def _check(federation: Site, total: int) -> None:
+    rows = federation.query("SELECT gradient, task_id FROM arrivals ORDER BY gradient")
+    assert [gradient for gradient, _ in rows] == list(range(1, total + 1))
+    assert len({task_id for _, task_id in rows}) == total  # none twice
+    assert replay(federation.run).agrees
+
+
+def _kill(process: subprocess.Popen[bytes]) -> None:
+    process.send_signal(signal.SIGKILL)
+    process.wait()
+
+
+def test_the_bits_after_a_kill_are_those_of_the_journal(tmp_path: Path) -> None:
+    """Nothing is applied between the kill and the look, so the resumed server must stand exactly there."""
+    with site(tmp_path, "--iterations", 100000, "--dimension", 50, agents=1) as federation:
+        server = federation.server()
+        agent = federation.agent(0)
+        wait_until(lambda: federation.gradients() > 50)
+        _kill(agent)
+        _kill(server)
+        before = federation.gradients()
+        server = federation.server()
+        wait_until(lambda: _epoch(federation) == 1)
+        server.send_signal(signal.SIGTERM)  # stores a checkpoint, to be compared with
+        assert server.wait(30) == 130
+        assert federation.gradients() >= before
+        comparison = replay(federation.run)
+        assert comparison.agrees
+        assert comparison.gradients == federation.gradients()
+
+
+def _epoch(federation: Site) -> int:
+    return int(federation.status()["epoch"])

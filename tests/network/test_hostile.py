@@ -1,0 +1,122 @@
+"""Agents that lie. Each lie is refused with its reason, counted and told; the federation learns on meanwhile."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import grpc
+import numpy as np
+import pytest
+from federations import site, wait_until
+from raw_agent import RawAgent, raw_agent
+
+from afedpg.config import from_settings
+from afedpg.engine.grpc import federation_pb2 as pb
+from afedpg.engine.grpc.wire import encode_report
+from afedpg.engine.replay import replay
+from afedpg.messages import Moments, Report, Stats, Task, TaskId
+
+SIZE = 20
+CONFIG = from_settings({"task": "quadratic", "dimension": SIZE, "agents": 2})
+
+
+def good(task: Task) -> Report:
+    return Report(task.task_id, task.agent_id, np.ones(SIZE, np.float32), task.version, None, Stats(1))
+
+
+def lie(agent: RawAgent, report: Report) -> str:
+    agent.send(encode_report(report))
+    return agent.refusal()
+
+
+def changed(data: bytes) -> bytes:
+    """One bit of the gradient, which is what a report ends with."""
+    return data[:-1] + bytes((data[-1] ^ 1,))
+
+
+def test_every_lie_is_refused_and_training_goes_on(tmp_path: Path) -> None:
+    settings = ("--iterations", 100000, "--dimension", SIZE, "--max-delay", 10_000_000, "--keep-reports")
+    with site(tmp_path, *settings, agents=2) as federation:
+        federation.server()
+        federation.agent(0, "--seconds-per-gradient", 0.01)
+        with raw_agent(federation.port, CONFIG, SIZE, "liar") as liar:
+            task = liar.task()
+            nan = np.full(SIZE, np.nan, np.float32)
+            assert lie(liar, replace(good(task), gradient=nan)) == "gradient: not finite"
+            huge = np.full(SIZE, 1e30, np.float32)
+            assert "above the bound" in lie(liar, replace(good(liar.task()), gradient=huge))
+            short = np.ones(SIZE - 1, np.float32)
+            assert "19 numbers, expected 20" in lie(liar, replace(good(liar.task()), gradient=short))
+            task = liar.task()
+            assert "not outstanding" in lie(liar, replace(good(task), version=task.version + 10**9))
+            assert "not outstanding" in lie(liar, replace(good(task), task_id=TaskId(0, 10**9)))
+            poison = Moments(1e6, np.full(3, 1e8), np.full(3, 1e12))
+            assert "moments" in lie(liar, replace(good(task), moments=poison))
+            task = liar.task()
+            liar.send(changed(encode_report(good(task))))
+            assert liar.refusal().startswith("checksum")
+            task = liar.task()
+            liar.send(encode_report(good(task)))
+            liar.task()
+            assert "not outstanding" in lie(liar, good(task))  # replayed
+            assert "stats" in lie(liar, replace(good(task), stats=Stats(2**62)))
+            liar.send(b"\xff not protobuf")
+            assert "not of this protocol" in liar.refusal()
+            liar.send(bytes(3 << 20))  # more than any message may have: gRPC itself hangs up
+            with pytest.raises(grpc.RpcError) as error:
+                liar.refusal()
+            assert error.value.code() == grpc.StatusCode.RESOURCE_EXHAUSTED
+        before = federation.gradients()
+        wait_until(lambda: federation.gradients() > before + 20)
+        wait_until(lambda: len(federation.query("SELECT reason FROM rejected")) == 10, 10.0)
+        wait_until(
+            lambda: {agent["name"]: agent["rejected"] for agent in federation.status()["agents"]}["liar"] == 10, 10.0
+        )
+        assert federation.log().count("refused") >= 5
+        federation.processes[0].terminate()
+        assert federation.processes[0].wait(30) == 130
+        assert replay(federation.run).agrees
+
+
+def test_too_many_are_refused_and_slowed_down(tmp_path: Path) -> None:
+    """A bucket of ten, then five per second: sixteen in a row cannot all be believed."""
+    with site(tmp_path, "--iterations", 100000, "--dimension", SIZE, "--max-rate", 5, agents=1) as federation:
+        federation.server()
+        with raw_agent(federation.port, CONFIG, SIZE, "flood") as flood:
+            task, reasons = flood.task(), []
+            for _ in range(16):
+                flood.send(encode_report(good(task)))
+                while (message := flood.next()).WhichOneof("content") != "task":
+                    reasons.append(message.refusal.reason)
+                task = Task(
+                    TaskId(message.task.task_id.epoch, message.task.task_id.counter),
+                    0,
+                    np.empty(0),
+                    message.task.version,
+                )
+            assert any(reason.startswith("rate") for reason in reasons)
+
+
+def test_whoever_does_not_fit_is_told_why(tmp_path: Path) -> None:
+    with site(tmp_path, "--iterations", 100000, "--dimension", SIZE, agents=1) as federation:
+        federation.server()
+        misfits = [
+            ({"protocol": 99}, "protocol 99"),
+            ({"parameters": 7}, "7 parameters"),
+            ({"fingerprint": ""}, "differs"),
+        ]
+        for wrong, reason in misfits:
+            with raw_agent(federation.port, CONFIG, SIZE, "misfit", wrong) as misfit:
+                with pytest.raises(grpc.RpcError) as error:
+                    misfit.next()
+                assert reason in error.value.details()
+                assert reason in federation.log()
+        with raw_agent(federation.port, CONFIG, SIZE, "../../etc/passwd") as misfit:
+            with pytest.raises(grpc.RpcError) as error:
+                misfit.next()
+            assert "not on the allow-list" in error.value.details()
+        with grpc.insecure_channel(f"127.0.0.1:{federation.port}") as channel:
+            call = channel.stream_stream("/afedpg.v1.Federation/Work")(iter([pb.FromAgent().SerializeToString()]))
+            with pytest.raises(grpc.RpcError):
+                next(call)

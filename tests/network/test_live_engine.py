@@ -1,0 +1,168 @@
+"""The live engine by itself: leases, deadlines, rounds, and who may be answered. No sockets, no waiting."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+from served import Served
+
+from afedpg.config import from_settings
+from afedpg.engine.grpc import federation_pb2 as pb
+from afedpg.engine.grpc.port import AgentPort
+from afedpg.engine.grpc.wire import encode_report
+from afedpg.messages import Report, Stats, Task
+
+SIZE = 6
+
+
+def live(folder: Path, test: Callable[[Served], Awaitable[None]], **settings: object) -> None:
+    async def run() -> None:
+        config = {"task": "quadratic", "dimension": SIZE, "iterations": 10**6, "agents": 3, **settings}
+        served = Served(from_settings(config), folder, recorded=False)
+        await test(served)
+        assert served.engine._failure is None
+
+    asyncio.run(run())
+
+
+def answer(task: Task) -> bytes:
+    return encode_report(Report(task.task_id, task.agent_id, np.ones(SIZE, np.float32), task.version, None, Stats(1)))
+
+
+async def connected(served: Served, count: int) -> list[AgentPort]:
+    ports = [served.connect(number) for number in range(count)]
+    for port in ports:
+        await port.flush()
+    return ports
+
+
+def states(served: Served) -> dict[int, bool]:
+    return {number: member.port is not None for number, member in served.engine.members.items()}
+
+
+def test_an_agent_is_dropped_when_its_lease_ends_and_may_come_back(tmp_path: Path) -> None:
+    async def test(served: Served) -> None:
+        ports = await connected(served, 2)
+        served.engine.members[0].heard -= 16
+        served.engine._tick(time.monotonic(), 0.0)
+        assert states(served) == {0: False, 1: True}
+        assert list(served.federation.server.outstanding) == [1]
+        assert "silent" in ports[0].closed
+        again = served.connect(0)
+        await again.flush()
+        await served.send(again, answer(served.task_of(again)))
+        assert served.federation.server.gradients == 1
+
+    live(tmp_path, test)
+
+
+def test_a_server_that_was_itself_asleep_drops_nobody(tmp_path: Path) -> None:
+    async def test(served: Served) -> None:
+        await connected(served, 2)
+        for member in served.engine.members.values():
+            member.heard -= 100
+        served.engine._tick(time.monotonic(), 100.0)
+        assert states(served) == {0: True, 1: True}
+
+    live(tmp_path, test)
+
+
+def test_a_report_counts_once_and_not_after_a_reconnection(tmp_path: Path) -> None:
+    async def test(served: Served) -> None:
+        (port,) = await connected(served, 1)
+        task = served.task_of(port)
+        await served.send(port, answer(task))
+        await served.send(port, answer(task))
+        assert served.federation.server.gradients == 1
+        pending = served.task_of(port)
+        newer = served.connect(0)  # what it was given before is void
+        await newer.flush()
+        await served.send(newer, answer(pending))
+        assert served.federation.server.gradients == 1
+        assert served.engine.members[0].rejected == 2
+        served.engine.leave(0, port, "the old connection")  # which must not take the new one along
+        assert states(served) == {0: True}
+
+    live(tmp_path, test)
+
+
+def test_a_round_closes_at_its_deadline_and_the_straggler_is_taken_along(tmp_path: Path) -> None:
+    async def test(served: Served) -> None:
+        ports = await connected(served, 3)
+        late = served.task_of(ports[2])
+        served.engine._watch_round(time.monotonic())
+        for port in ports[:2]:
+            await served.send(port, answer(served.task_of(port)))
+        assert served.federation.server.iteration == 0
+        served.engine._watch_round(time.monotonic() + 5)
+        assert served.federation.server.iteration == 0
+        served.engine._watch_round(time.monotonic() + 11)
+        for port in ports:
+            await port.flush()
+        assert served.federation.server.iteration == 1
+        assert served.federation.server.gradients == 2
+        await served.send(ports[2], answer(late))
+        assert "late" in ports[2].context.newest("refusal").reason
+        assert served.task_of(ports[2]).version == 1
+
+    live(tmp_path, test, method="fedpg", deadline=10.0)
+
+
+def test_a_round_does_not_wait_for_who_is_gone(tmp_path: Path) -> None:
+    async def test(served: Served) -> None:
+        ports = await connected(served, 3)
+        for port in ports[:2]:
+            await served.send(port, answer(served.task_of(port)))
+        served.engine.leave(2, ports[2], "gone")
+        assert served.federation.server.iteration == 1
+
+    live(tmp_path, test, method="fedpg")
+
+
+def test_heartbeats_are_answered_and_out_of_place_messages_refused(tmp_path: Path) -> None:
+    async def test(served: Served) -> None:
+        (port,) = await connected(served, 1)
+        await served.send(port, pb.FromAgent(heartbeat=pb.Heartbeat()).SerializeToString())
+        assert port.context.sent[-1].WhichOneof("content") == "heartbeat"
+        await served.send(port, pb.FromAgent(join=pb.Join()).SerializeToString())
+        assert "out of place" in port.context.newest("refusal").reason
+
+    live(tmp_path, test)
+
+
+def test_those_who_wait_together_share_one_sync(tmp_path: Path) -> None:
+    async def test(served: Served) -> None:
+        syncs = []
+        served.service._sync = lambda: syncs.append(1)
+        ports = [served.connect(number) for number in range(5)]
+        await asyncio.gather(*(port.flush() for port in ports))
+        await asyncio.gather(*(served.service.on_disk() for _ in range(5)))
+        assert 1 <= len(syncs) <= 3
+        assert all(served.task_of(port).version == 0 for port in ports)
+
+    live(tmp_path, test, agents=5)
+
+
+@pytest.mark.parametrize("broken", [OSError("no such disk"), ValueError("a bug")])
+def test_a_failing_journal_ends_the_run_and_applies_nothing_more(tmp_path: Path, broken: Exception) -> None:
+    async def run() -> None:
+        config = {"task": "quadratic", "dimension": SIZE, "iterations": 10**6, "agents": 1}
+        served = Served(from_settings(config), tmp_path)
+        (port,) = await connected(served, 1)
+
+        def fail(event: object, seconds: float) -> int:
+            raise broken
+
+        served.federation.recorder.journal.append = fail  # type: ignore[union-attr, method-assign]
+        await served.send(port, answer(served.task_of(port)))
+        await served.send(port, answer(served.task_of(port)))
+        assert served.federation.server.gradients == 0
+        assert served.engine._failure is broken
+        served.close()
+
+    asyncio.run(run())

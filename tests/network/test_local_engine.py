@@ -1,0 +1,57 @@
+"""`train --engine local`: the same federation on one machine, and nothing is left behind however it ends."""
+
+from __future__ import annotations
+
+import csv
+import signal
+from pathlib import Path
+
+import psutil
+from federations import alive, children, site, wait_until
+
+import afedpg
+from afedpg.engine.replay import replay
+
+SETTINGS = ("quadratic", "--engine", "local", "--iterations", 10**6, "--dimension", 50)
+
+
+def test_one_local_agent_gives_the_bits_of_virtual_time(tmp_path: Path) -> None:
+    """With one agent there is one order of events: a real federation and a simulated one are the same fold."""
+    settings = {"agents": 1, "iterations": 60, "dimension": 30}
+    local = afedpg.train("quadratic", engine="local", out=tmp_path / "local", **settings)
+    virtual = afedpg.train("quadratic", **settings)
+    assert local.sha256 == virtual.sha256
+    assert replay(tmp_path / "local").agrees
+    with (tmp_path / "local" / "trace.csv").open() as file:
+        assert len(list(csv.DictReader(file))) == 60
+    trace = str(tmp_path / "local" / "trace.csv")
+    again = afedpg.train("quadratic", timing="trace", trace=trace, **settings)  # real seconds, played back
+    assert again.sha256 == virtual.sha256
+    assert 0 < again.seconds <= local.seconds
+
+
+def agents_of(pid: int) -> list[psutil.Process]:
+    return [child for child in children(pid) if alive(child) and "spawn_main" in " ".join(child.cmdline())]
+
+
+def test_agents_are_replaced_and_none_is_left_behind(tmp_path: Path) -> None:
+    with site(tmp_path) as federation:
+        train = federation.command("train", *SETTINGS, "--agents", 2, "--out", federation.run, log="server.log")
+        wait_until(lambda: federation.gradients() > 20)
+        first = agents_of(train.pid)
+        assert len(first) == 2
+        first[0].kill()  # one that dies is replaced
+        wait_until(lambda: len({agent.pid for agent in agents_of(train.pid)} - {agent.pid for agent in first}) == 1)
+        agents = agents_of(train.pid)
+        train.kill()
+        train.wait()
+        wait_until(lambda: not any(alive(agent) for agent in agents), 10.0, "the agents ended with their parent")
+
+        before = federation.gradients()
+        resumed = federation.command("resume", federation.run)
+        wait_until(lambda: federation.gradients() > before + 20)
+        agents = agents_of(resumed.pid)
+        resumed.send_signal(signal.SIGINT)
+        assert resumed.wait(30) == 130
+        assert not any(alive(agent) for agent in agents)
+        assert replay(federation.run).agrees
