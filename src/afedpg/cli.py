@@ -233,7 +233,8 @@ def _report(options: argparse.Namespace, result: Result) -> None:
         print(json.dumps(summary))
         return
     _show_evaluations(result.evaluations)
-    print(f"{result.gradients} gradients, {result.samples} samples, {result.seconds:.6g} virtual seconds")
+    clock = "virtual seconds" if result.virtual else "seconds"
+    print(f"{result.gradients} gradients, {result.samples} samples, {result.seconds:.6g} {clock}")
     print(f"theta SHA-256 {result.sha256}")
     print(f"run folder: {result.out}")
 

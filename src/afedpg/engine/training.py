@@ -60,7 +60,8 @@ class Result:
     iteration: int
     gradients: int
     samples: int
-    seconds: float  # virtual
+    seconds: float  # virtual, in the virtual engine
+    virtual: bool
     sha256: str  # of theta
     evaluations: tuple[Evaluation, ...]  # of the final theta
     out: Path | None
@@ -404,6 +405,7 @@ class Session:
             gradients=server.gradients,
             samples=server.samples,
             seconds=self.engine.seconds,
+            virtual=self.config.engine == "virtual",
             sha256=checkpoint.theta_sha256(server.theta),
             evaluations=self.evaluations,
             out=None if recorder is None else recorder.folder.path,
