@@ -18,7 +18,7 @@ from afedpg.engine.training import configure, default_workers, run
 from afedpg.record.database import read_arrivals
 
 matplotlib.use("Agg")
-import matplotlib.pyplot as plt  # noqa: E402 - after the choice of a backend that needs no screen
+import matplotlib.pyplot as plt
 
 OUT = Path("runs/demo")
 METHODS = {"afedpg": "#0072B2", "fedpg": "#D55E00"}
@@ -53,9 +53,7 @@ def _learn(method: str) -> tuple[np.ndarray, np.ndarray, float]:
     config = configure("swimmer", None, settings)
     with Display(config) as display:
         workers = default_workers(config)
-        result = run(
-            config, out=OUT / method, workers=workers, on_arrival=display.arrived, announce=display.announce
-        )
+        result = run(config, out=OUT / method, workers=workers, on_arrival=display.arrived, announce=display.announce)
     arrivals = read_arrivals(OUT / method / "run.db")
     known = ~np.isnan(arrivals["mean_return"])
     returns = np.convolve(arrivals["mean_return"][known], np.ones(WINDOW) / WINDOW, "valid")

@@ -11,10 +11,10 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from afedpg.compiled import jit
 from afedpg.agent.forward import Scratch, sample_gaussian, scale_observation, to_environment
 from afedpg.agent.mujoco_library import mj_forward, mj_get_state, mj_reset_data, mj_rne_post_constraint, mj_step
 from afedpg.agent.tasks.task import TRACKED, Measure, Reward, Terminated, World, write
+from afedpg.compiled import jit
 
 MJSTATE_TIME = 1
 # entries of `progress`

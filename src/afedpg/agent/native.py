@@ -27,7 +27,6 @@ from afedpg.agent.closed_loop import (
     Buffers,
     Resets,
 )
-from afedpg.compiled import is_cached
 from afedpg.agent.environments import NO_EPISODE, Environments, Episode, Live, check_reward
 from afedpg.agent.forward import aligned, parameter_count, scratch_for
 from afedpg.agent.normalizer import scaling
@@ -37,6 +36,7 @@ from afedpg.agent.sampler import GymnasiumSampler
 from afedpg.agent.simulation import Body, body_of
 from afedpg.agent.spaces import BoxActions
 from afedpg.agent.tasks import has_task
+from afedpg.compiled import is_cached
 from afedpg.errors import AfedpgError, ConfigError
 from afedpg.messages import AgentState, Floats, Moments
 from afedpg.seeding import freeze, thaw

@@ -10,9 +10,9 @@ import mujoco
 import numpy as np
 from numpy.typing import NDArray
 
-from afedpg.compiled import jit
 from afedpg.agent.tasks import task
 from afedpg.agent.tasks.task import NativeTask, World, clip, control_cost, write
+from afedpg.compiled import jit
 
 FORWARD, CONTROL, HEALTHY, ALWAYS_HEALTHY_REWARD, TERMINATE, SKIPPED, LOW_Z, HIGH_Z, BODY = range(9)
 CONTACT_COST, LOW_FORCE, HIGH_FORCE, FIRST_OBSERVED_BODY = range(9, 13)

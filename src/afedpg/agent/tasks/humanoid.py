@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from afedpg.compiled import jit
 from afedpg.agent.tasks import task
 from afedpg.agent.tasks.task import NativeTask, World, clip, write
+from afedpg.compiled import jit
 
 FORWARD, CONTROL, HEALTHY, ALWAYS_HEALTHY_REWARD, TERMINATE, SKIPPED, LOW_Z, HIGH_Z = range(8)
 CONTACT_COST, LOW_COST, HIGH_COST, INERTIA, VELOCITY, ACTUATOR, CONTACT, FIRST_BODY, FIRST_JOINT = range(8, 17)

@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from afedpg.compiled import jit
 from afedpg.agent.tasks import task
 from afedpg.agent.tasks.task import NativeTask, World, clip, write
+from afedpg.compiled import jit
 
 PAID_AT_THE_END = 0  # InvertedPendulum-v4 pays its 1 for the last step as well
 HEALTHY, CONSTRAINTS = 1, 2  # of InvertedDoublePendulum: the bonus, and how many constraint forces are observed

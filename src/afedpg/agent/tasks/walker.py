@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from afedpg.compiled import jit
 from afedpg.agent.tasks import task
 from afedpg.agent.tasks.task import NativeTask, World, clip, control_cost, write
+from afedpg.compiled import jit
 
 FORWARD, CONTROL, HEALTHY, ALWAYS_HEALTHY_REWARD, TERMINATE, SKIPPED = range(6)
 LOW_Z, HIGH_Z, LOW_ANGLE, HIGH_ANGLE, BOUNDED_STATE, LOW_STATE, HIGH_STATE = range(6, 13)
