@@ -1,7 +1,7 @@
 """`make demo`: eight agents of different speeds learn to swim, asynchronously and synchronously, in virtual time.
 
-Both methods get the same number of environment steps. Asynchronously nobody waits, so the same learning takes about half
-the time. Writes runs/demo/, with a picture of the two learning curves.
+Both methods get the same number of environment steps. Asynchronously nobody waits, so the same learning takes about
+half the time. Writes runs/demo/, with a picture of the two learning curves.
 """
 
 from __future__ import annotations

@@ -160,7 +160,7 @@ MUTANTS = [
            f"{BITS} interrupted"),
     Mutant("run.db is not rewound", "record/recorder.py",
            "self.database.rewind(at.gradients, at.sequence)", "pass", f"{BITS} crashed"),
-    Mutant("an interruption forgets the newest returns", "engine/training.py",
+    Mutant("an interruption forgets the newest returns", "engine/session.py",
            "        self._note_returns(server.arrivals)  # first: what an interruption stores must know of them\n"
            "        self.interruption.check()\n",
            "        self.interruption.check()\n        self._note_returns(server.arrivals)\n",
@@ -174,7 +174,7 @@ MUTANTS = [
     Mutant("what an agent says of its failure is lost on the way from a worker", "engine/crew.py",
            "return _Failure(str(error), expected=True)", "return _Failure(str(error), expected=False)",
            f"{BITS} kills_every"),
-    Mutant("the lookahead is evaluated", "engine/training.py",
+    Mutant("the lookahead is evaluated", "engine/session.py",
            "self.workload.evaluate(server.theta.astype(np.float32)", "self.workload.evaluate(server.theta_lookahead",
            f"{API} evaluated"),
     Mutant("own timing models forget who is silent", "engine/timing.py",

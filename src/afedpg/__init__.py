@@ -15,21 +15,24 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from afedpg.agent.policy_file import load_policy
     from afedpg.engine.replay import recompute, replay
-    from afedpg.engine.training import Own, Result, resume, train
+    from afedpg.engine.session import Result
+    from afedpg.engine.training import Own, resume, train
 
 __version__ = "0.1.0"
 
 # Loaded when first used: `import afedpg` and `afedpg --help` cost nothing.
 _HOMES = {
+    "load_policy": "afedpg.agent.policy_file",
     "Own": "afedpg.engine.training",
-    "Result": "afedpg.engine.training",
+    "Result": "afedpg.engine.session",
     "recompute": "afedpg.engine.replay",
     "replay": "afedpg.engine.replay",
     "resume": "afedpg.engine.training",
     "train": "afedpg.engine.training",
 }
-__all__ = ["Own", "Result", "recompute", "replay", "resume", "train"]
+__all__ = ["Own", "Result", "load_policy", "recompute", "replay", "resume", "train"]
 
 
 def __getattr__(name: str) -> Any:

@@ -18,7 +18,7 @@ from afedpg.errors import AfedpgError, ConfigError
 from afedpg.experiments import commands as reproduction
 
 if TYPE_CHECKING:
-    from afedpg.engine.training import Result
+    from afedpg.engine.session import Result
     from afedpg.messages import Evaluation
 
 RUNS = Path("runs")

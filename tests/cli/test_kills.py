@@ -29,14 +29,15 @@ def rows(run):
 
 
 def flags(settings):
-    return [f"--{name.replace('_', '-')}={value}" for name, value in settings.items()]
+    words = {name: ",".join(map(str, value)) if isinstance(value, tuple) else value for name, value in settings.items()}
+    return [f"--{name.replace('_', '-')}={word}" for name, word in words.items()]
 
 
 def quadratic(method="afedpg", iterations=1500):
     return {"method": method, "agents": 4, "iterations": iterations, "checkpoint_seconds": 0.05, "seed": 3}
 
 
-def survive(start_command, folder, settings, workers, kills, moments):
+def survive(start_command, folder, settings, workers, kills, moments, task="quadratic", longest=0.4):
     """One run, killed up to so often, against one that was left alone; returns how many kills met it alive."""
     run, killed = folder / "run", 0
     while killed < kills:
@@ -45,9 +46,9 @@ def survive(start_command, folder, settings, workers, kills, moments):
         else:  # killed before there was a run: nothing to go on with
             shutil.rmtree(run, ignore_errors=True)
             more = (*flags(settings), "--workers", workers, "--out", run, "--json")
-            process = start_command("train", "quadratic", *more)
+            process = start_command("train", task, *more)
         wait_for((run / "lock").exists)
-        time.sleep(moments.uniform(0, 0.4))
+        time.sleep(moments.uniform(0, longest))
         if process.poll() is not None:
             break
         os.killpg(process.pid, signal.SIGKILL)
@@ -58,7 +59,7 @@ def survive(start_command, folder, settings, workers, kills, moments):
     end = start_command("resume", run, "--workers", workers, "--json")
     out, err = end.communicate(timeout=120)
     assert end.returncode == 0, err
-    whole = train("quadratic", **settings, out=folder / "whole")
+    whole = train(task, **settings, out=folder / "whole")
     assert json.loads(out.splitlines()[-1])["theta_sha256"] == whole.sha256
     assert rows(run) == rows(folder / "whole")
     assert replay(run).recorded == whole.sha256

@@ -87,10 +87,7 @@ class Live:
 
 
 def failure(agent_id: int, where: str, error: Exception) -> AfedpgError:
-    return AfedpgError(
-        f"agent {agent_id}: {where} raised {type(error).__name__}: {error}; "
-        "fix the environment, then `afedpg resume` the run"
-    )
+    return AfedpgError(f"agent {agent_id}: {where} raised {type(error).__name__}: {error}; fix the environment")
 
 
 class Environments:
@@ -204,5 +201,5 @@ def check_reward(agent_id: int, step: int, reward: float) -> None:
     if not math.isfinite(reward):
         raise AfedpgError(
             f"agent {agent_id}: the environment returned a reward of {reward} at the agent's step {step}; "
-            "fix the environment, then `afedpg resume` the run"
+            "fix the environment"
         )

@@ -212,7 +212,7 @@ class NativeSampler:
         if not finite.all():
             raise AfedpgError(
                 f"agent {agent_id}: the environment returned a NaN or infinite observation at the agent's "
-                f"step {before + int(finite.argmin())}; fix the environment, then `afedpg resume` the run"
+                f"step {before + int(finite.argmin())}; fix the environment"
             )
 
 

@@ -209,7 +209,7 @@ class _Walk:
         if bad < steps.count or not np.isfinite(self._observation).all():
             raise AfedpgError(
                 f"agent {self.live.agent_id}: the environment returned a NaN or infinite observation at the agent's "
-                f"step {self._before + bad}; fix the environment, then `afedpg resume` the run"
+                f"step {self._before + bad}; fix the environment"
             )
 
     def episode(self) -> AgentState:

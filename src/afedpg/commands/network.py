@@ -17,7 +17,7 @@ from afedpg.errors import AfedpgError, ConfigError
 
 if TYPE_CHECKING:
     from afedpg.engine.grpc.server import Place
-    from afedpg.engine.training import Result
+    from afedpg.engine.session import Result
 
 LISTEN = "127.0.0.1:7443"
 Command = Callable[..., Any]

@@ -14,9 +14,10 @@ from afedpg.config import Config
 from afedpg.engine.federation import Federation, OnArrival
 from afedpg.engine.live import LiveEngine, Transport
 from afedpg.engine.process import Interruption
+from afedpg.engine.session import Result, Session
 from afedpg.engine.status import recall
 from afedpg.engine.trace import TraceWriter
-from afedpg.engine.training import Own, Result, Session, prepare
+from afedpg.engine.training import Own, prepare
 from afedpg.messages import Arrival, Evaluation, Rejected, Restart, Workload
 from afedpg.record import checkpoint
 from afedpg.record import journal as journals

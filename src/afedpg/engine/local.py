@@ -20,7 +20,8 @@ from afedpg.config import Config
 from afedpg.engine.federation import OnArrival
 from afedpg.engine.grpc.server import Place, resume_server, run_server
 from afedpg.engine.process import die_with_parent, one_thread
-from afedpg.engine.training import Cost, Own, Result
+from afedpg.engine.session import Result
+from afedpg.engine.training import Cost, Own
 from afedpg.engine.workloads import BuildWorkload, MakeEnv
 from afedpg.errors import AfedpgError, ConfigError
 from afedpg.messages import Workload

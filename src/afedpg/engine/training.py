@@ -2,37 +2,34 @@
 
 from __future__ import annotations
 
-import math
 import os
 import pickle
-from collections import deque
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
-import numpy as np
 import psutil
 
 from afedpg import config as configuration
 from afedpg.config import Config
 from afedpg.engine.crew import Alone, Crew, Pool
 from afedpg.engine.federation import Federation, OnArrival
-from afedpg.engine.process import Interrupted, Interruption, one_thread
+from afedpg.engine.process import Interruption, one_thread
+from afedpg.engine.session import Result, Session
 from afedpg.engine.timing import Seconds, Timing, make_timing
 from afedpg.engine.virtual import VirtualEngine
 from afedpg.engine.workloads import BuildWorkload, MakeEnv
-from afedpg.errors import AfedpgError, ConfigError
-from afedpg.messages import Arrival, Evaluation, Moments, Vector, Workload
+from afedpg.errors import ConfigError
+from afedpg.messages import Workload
 from afedpg.record import checkpoint
 from afedpg.record import folder as folders
 from afedpg.record.recorder import Position, Recorder
 from afedpg.server.fold import Limits
 from afedpg.server.rules import RECIPES, Recipe, ServerRule
 from afedpg.server.schedules import Schedule, schedules
-from afedpg.server.state import ServerState, from_tree, initial_state, to_tree
+from afedpg.server.state import ServerState, from_tree, initial_state
 
-RETURN_WINDOW = 5  # gradients per agent over which `stop_at_return` looks at the mean return
 WORKER_BYTES = 400 * 2**20  # what a worker process with torch and an environment weighs
 
 
@@ -51,20 +48,6 @@ class Own:
         return tuple(
             f"{name}: {getattr(part, '__name__', type(part).__name__)}" for name, part in parts.items() if part
         )
-
-
-@dataclass(frozen=True)
-class Result:
-    theta: Vector  # what is delivered
-    statistics: Moments | None
-    iteration: int
-    gradients: int
-    samples: int
-    seconds: float  # virtual, in the virtual engine
-    virtual: bool
-    sha256: str  # of theta
-    evaluations: tuple[Evaluation, ...]  # of the final theta
-    out: Path | None
 
 
 @dataclass(frozen=True)
@@ -278,135 +261,3 @@ def _crew(config: Config, own: Own, workload: Workload, workers: int, interrupti
 def default_workers(config: Config) -> int:
     """One per core where the work is worth a message; a synthetic gradient is not."""
     return 1 if config.synthetic else min(os.cpu_count() or 1, config.agents)
-
-
-class Engine(Protocol):
-    """What decides when agents and server meet."""
-
-    @property
-    def seconds(self) -> float: ...
-
-    @property
-    def consistent(self) -> bool:
-        """Between events: only then may the run be stored."""
-
-    def start(self) -> None: ...
-
-    def run(self, finished: Callable[[], bool]) -> None: ...
-
-    def to_tree(self) -> dict[str, Any]: ...
-
-    def from_tree(self, tree: dict[str, Any]) -> None: ...
-
-
-@dataclass
-class Session:
-    """The engine at work, with what happens between its events: checkpoints, evaluations, the end."""
-
-    config: Config
-    workload: Workload
-    federation: Federation
-    engine: Engine
-    interruption: Interruption
-    gradients: int  # where it ends
-    evaluations: tuple[Evaluation, ...] = ()
-    evaluated: int = 0  # gradients at the last evaluation
-    recent: deque[float] = field(default_factory=deque)  # mean returns of the newest gradients
-    noted: int = 0  # gradients whose returns are in `recent`
-
-    def run(self, tree: dict[str, Any] | None) -> Result:
-        recorder = self.federation.recorder
-        self.recent = deque(maxlen=RETURN_WINDOW * self.config.agents)
-        if tree is None:
-            self.engine.start()
-            self._checkpoint()
-        else:
-            self.engine.from_tree(tree["engine"])
-            self.evaluated, self.noted = tree["evaluated"], self.federation.server.gradients
-            self.recent.extend(tree["recent"])
-        finished = False
-        try:
-            self.engine.run(self._finished)
-            if self.federation.server.gradients > self.evaluated or not self.evaluations:
-                self._evaluate()
-            self._checkpoint()
-            finished = True
-        except AfedpgError as error:
-            if self.engine.consistent:
-                self._checkpoint()
-            raise self._with_hint(error) from error
-        finally:
-            if recorder is not None:
-                recorder.close(finished)
-        return self._result()
-
-    def _finished(self) -> bool:
-        """Asked between events."""
-        server, recorder = self.federation.server, self.federation.recorder
-        self._note_returns(server.arrivals)  # first: what an interruption stores must know of them
-        self.interruption.check()
-        period = self.config.record.evaluate_every * self.config.agents * self.config.reports
-        if period and server.gradients // period > self.evaluated // period:
-            self._evaluate()
-        if recorder is not None and recorder.checkpoint_due() and not server.waiting:
-            self._checkpoint()
-        return server.gradients >= self.gradients or self._good_enough()
-
-    def _note_returns(self, arrivals: list[Arrival]) -> None:
-        if self.config.stop_at_return is not None and arrivals and arrivals[-1].gradient > self.noted:
-            self.noted = arrivals[-1].gradient
-            self.recent.extend(a.stats.mean_return for a in arrivals if a.stats.mean_return is not None)
-
-    def _good_enough(self) -> bool:
-        goal = self.config.stop_at_return
-        return (
-            goal is not None
-            and len(self.recent) == self.recent.maxlen
-            and math.fsum(self.recent) / len(self.recent) >= goal
-        )
-
-    def _evaluate(self) -> None:
-        server, recorder = self.federation.server, self.federation.recorder
-        self.evaluations = tuple(
-            self.workload.evaluate(server.theta.astype(np.float32), server.statistics, server.iteration)
-        )
-        self.evaluated = server.gradients
-        if recorder is not None:
-            recorder.evaluated(
-                self.evaluations, server.iteration, server.gradients, server.samples, self.engine.seconds
-            )
-
-    def _checkpoint(self) -> None:
-        server, recorder = self.federation.server, self.federation.recorder
-        if recorder is None or server.waiting:
-            return
-        recorder.checkpoint({
-            "server": to_tree(server),
-            "engine": self.engine.to_tree(),
-            "evaluated": self.evaluated,
-            "recent": list(self.recent),
-        })  # fmt: skip
-        recorder.write_policy(*self.workload.export(server.theta.astype(np.float32), server.statistics))
-
-    def _with_hint(self, error: AfedpgError) -> AfedpgError:
-        recorder, server = self.federation.recorder, self.federation.server
-        if recorder is None or "afedpg resume" in str(error):
-            return error
-        where = f"{error} after gradient {server.gradients} of {self.config.gradients}"
-        text = f"{where}; go on with: afedpg resume {recorder.folder.path}"
-        return Interrupted(text) if isinstance(error, Interrupted) else AfedpgError(text)
-
-    def _result(self) -> Result:
-        server, recorder = self.federation.server, self.federation.recorder
-        return Result(
-            theta=server.theta,
-            statistics=server.statistics,
-            iteration=server.iteration,
-            gradients=server.gradients,
-            samples=server.samples,
-            seconds=self.engine.seconds,
-            virtual=self.config.engine == "virtual",
-            sha256=checkpoint.theta_sha256(server.theta),
-            evaluations=self.evaluations,
-            out=None if recorder is None else recorder.folder.path,
-        )

@@ -80,7 +80,7 @@ def _speedup(panel: plotting.Axes, together: Sequence[Team]) -> None:
     panel.plot(agents, 1 / agents, color=plotting.BLACK, linewidth=1.0, linestyle=(0, (4, 3)), label="1/N")
     errors = [ratios[known] - low[known], high[known] - ratios[known]]
     panel.errorbar(agents[known], ratios[known], errors, fmt="o", color=plotting.BLUE, capsize=3, label="measured")
-    panel.set(xscale="log", yscale="log", title="f  samples per agent to a gap of 0.001")
+    panel.set(xscale="log", yscale="log", title="f  samples per agent, to gap 0.001")
     panel.set(xlabel="number of agents N", ylabel="share of what N = 1 needs")
     panel.set_xticks(agents, [f"{count:g}" for count in agents], minor=False)
     panel.set_yticks(1 / agents, [f"1/{count:g}" if count > 1 else "1" for count in agents], minor=False)

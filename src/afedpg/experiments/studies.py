@@ -118,4 +118,4 @@ def read_curves(measured: Sequence[Measurement], out: Path) -> Curves:
 def fit_range(study: Study, scale: str) -> tuple[float, float]:
     """From where to where the slope is taken."""
     last = study.gradients[scale]
-    return last / 10**study.decades, float(last)
+    return float(round(last / 10**study.decades)), float(last)

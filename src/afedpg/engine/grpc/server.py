@@ -20,7 +20,8 @@ from afedpg.engine.grpc.wire import fingerprint
 from afedpg.engine.live import LiveEngine, Transport
 from afedpg.engine.live_session import Parts, new_parts, restored_parts, run_live
 from afedpg.engine.process import Interruption
-from afedpg.engine.training import Cost, Own, Result, check_memory
+from afedpg.engine.session import Result
+from afedpg.engine.training import Cost, Own, check_memory
 from afedpg.errors import ConfigError
 from afedpg.record import folder as folders
 from afedpg.record.disk import write_text

@@ -1,0 +1,168 @@
+"""An engine at work, with what happens between its events: checkpoints, evaluations, the end."""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+
+from afedpg.config import Config
+from afedpg.engine.federation import Federation
+from afedpg.engine.process import Interrupted, Interruption
+from afedpg.errors import AfedpgError
+from afedpg.messages import Arrival, Evaluation, Moments, Vector, Workload
+from afedpg.record import checkpoint
+from afedpg.server.state import to_tree
+
+RETURN_WINDOW = 5  # gradients per agent over which `stop_at_return` looks at the mean return
+
+
+@dataclass(frozen=True)
+class Result:
+    theta: Vector  # what is delivered
+    statistics: Moments | None
+    iteration: int
+    gradients: int
+    samples: int
+    seconds: float  # virtual, in the virtual engine
+    virtual: bool
+    sha256: str  # of theta
+    evaluations: tuple[Evaluation, ...]  # of the final theta
+    out: Path | None
+
+
+class Engine(Protocol):
+    """What decides when agents and server meet."""
+
+    @property
+    def seconds(self) -> float: ...
+
+    @property
+    def consistent(self) -> bool:
+        """Between events: only then may the run be stored."""
+
+    def start(self) -> None: ...
+
+    def run(self, finished: Callable[[], bool]) -> None: ...
+
+    def to_tree(self) -> dict[str, Any]: ...
+
+    def from_tree(self, tree: dict[str, Any]) -> None: ...
+
+
+@dataclass
+class Session:
+    """The engine at work, with what happens between its events: checkpoints, evaluations, the end."""
+
+    config: Config
+    workload: Workload
+    federation: Federation
+    engine: Engine
+    interruption: Interruption
+    gradients: int  # where it ends
+    evaluations: tuple[Evaluation, ...] = ()
+    evaluated: int = 0  # gradients at the last evaluation
+    recent: deque[float] = field(default_factory=deque)  # mean returns of the newest gradients
+    noted: int = 0  # gradients whose returns are in `recent`
+
+    def run(self, tree: dict[str, Any] | None) -> Result:
+        recorder = self.federation.recorder
+        self.recent = deque(maxlen=RETURN_WINDOW * self.config.agents)
+        if tree is None:
+            self.engine.start()
+            self._checkpoint()
+        else:
+            self.engine.from_tree(tree["engine"])
+            self.evaluated, self.noted = tree["evaluated"], self.federation.server.gradients
+            self.recent.extend(tree["recent"])
+        finished = False
+        try:
+            self.engine.run(self._finished)
+            if self.federation.server.gradients > self.evaluated or not self.evaluations:
+                self._evaluate()
+            self._checkpoint()
+            finished = True
+        except AfedpgError as error:
+            if self.engine.consistent:
+                self._checkpoint()
+            raise self._with_hint(error) from error
+        finally:
+            if recorder is not None:
+                recorder.close(finished)
+        return self._result()
+
+    def _finished(self) -> bool:
+        """Asked between events."""
+        server, recorder = self.federation.server, self.federation.recorder
+        self._note_returns(server.arrivals)  # first: what an interruption stores must know of them
+        self.interruption.check()
+        period = self.config.record.evaluate_every * self.config.agents * self.config.reports
+        if period and server.gradients // period > self.evaluated // period:
+            self._evaluate()
+        if recorder is not None and recorder.checkpoint_due() and not server.waiting:
+            self._checkpoint()
+        return server.gradients >= self.gradients or self._good_enough()
+
+    def _note_returns(self, arrivals: list[Arrival]) -> None:
+        if self.config.stop_at_return is not None and arrivals and arrivals[-1].gradient > self.noted:
+            self.noted = arrivals[-1].gradient
+            self.recent.extend(a.stats.mean_return for a in arrivals if a.stats.mean_return is not None)
+
+    def _good_enough(self) -> bool:
+        goal = self.config.stop_at_return
+        return (
+            goal is not None
+            and len(self.recent) == self.recent.maxlen
+            and math.fsum(self.recent) / len(self.recent) >= goal
+        )
+
+    def _evaluate(self) -> None:
+        server, recorder = self.federation.server, self.federation.recorder
+        self.evaluations = tuple(
+            self.workload.evaluate(server.theta.astype(np.float32), server.statistics, server.iteration)
+        )
+        self.evaluated = server.gradients
+        if recorder is not None:
+            recorder.evaluated(
+                self.evaluations, server.iteration, server.gradients, server.samples, self.engine.seconds
+            )
+
+    def _checkpoint(self) -> None:
+        server, recorder = self.federation.server, self.federation.recorder
+        if recorder is None or server.waiting:
+            return
+        recorder.checkpoint({
+            "server": to_tree(server),
+            "engine": self.engine.to_tree(),
+            "evaluated": self.evaluated,
+            "recent": list(self.recent),
+        })  # fmt: skip
+        recorder.write_policy(*self.workload.export(server.theta.astype(np.float32), server.statistics))
+
+    def _with_hint(self, error: AfedpgError) -> AfedpgError:
+        recorder, server = self.federation.recorder, self.federation.server
+        if recorder is None or f"afedpg resume {recorder.folder.path}" in str(error):
+            return error
+        where = f"{error} after gradient {server.gradients} of {self.config.gradients}"
+        text = f"{where}; go on with: afedpg resume {recorder.folder.path}"
+        return Interrupted(text) if isinstance(error, Interrupted) else AfedpgError(text)
+
+    def _result(self) -> Result:
+        server, recorder = self.federation.server, self.federation.recorder
+        return Result(
+            theta=server.theta,
+            statistics=server.statistics,
+            iteration=server.iteration,
+            gradients=server.gradients,
+            samples=server.samples,
+            seconds=self.engine.seconds,
+            virtual=self.config.engine == "virtual",
+            sha256=checkpoint.theta_sha256(server.theta),
+            evaluations=self.evaluations,
+            out=None if recorder is None else recorder.folder.path,
+        )
