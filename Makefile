@@ -28,6 +28,13 @@ chaos: $(VENV)/installed
 proto: $(VENV)/installed
 	cd src/afedpg/engine/grpc && $(abspath $(BIN))/python -m grpc_tools.protoc -I. --python_out=. --pyi_out=. federation.proto
 
+# The learning rows that results are judged by, stored under results/acceptance with their commit; hours.
+acceptance: $(VENV)/installed
+	$(BIN)/python -m afedpg.experiments.acceptance
+
+figures: $(VENV)/installed
+	$(BIN)/afedpg reproduce all --scale smoke
+
 bench: $(VENV)/installed
 	$(BIN)/afedpg bench
 

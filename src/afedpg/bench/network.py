@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import json
 import multiprocessing
 import os
 import socket
@@ -17,7 +16,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -41,18 +40,22 @@ MANY = 500  # agents that are only connected
 ECHO = "/afedpg.bench/Echo"
 
 
-def run(sizes: tuple[str, ...] = tuple(SIZES), seconds: float = 4.0, rounds: int = 3) -> list[dict[str, Any]]:
-    """One row per size: gradients per second of the server, of gRPC alone, and their ratio (medians of the rounds)."""
+def run(tasks: Sequence[str] = tuple(SIZES), rounds: int = 3, seconds: float = 4.0) -> list[dict[str, Any]]:
+    """Rows {benchmark, task, subject, reference, ratio, ...}: gradients per second; prints a table on the way."""
     rows = []
+    print(f"{'gradients/s':<12}{'parameters':>12}{'gRPC alone':>12}{'server':>10}{'ratio':>8}")
     with tempfile.TemporaryDirectory() as scratch:
         certs = Path(scratch) / "certs"
         make_certificates(certs, ["127.0.0.1"], [f"agent-{number}" for number in range(CLIENTS)], 1)
-        for name in sizes:
+        for name in tasks:
             measured = [_measure(certs, Path(scratch) / f"{name}-{turn}", name, seconds) for turn in range(rounds)]
             subject, reference = (statistics.median(column) for column in zip(*measured, strict=True))
+            ratio = subject / reference
+            print(f"{name:<12}{SIZES[name]:>12,}{reference:>12,.0f}{subject:>10,.0f}{ratio:>8.2f}", flush=True)
             rows.append({
-                "benchmark": "network", "task": name, "subject": subject, "reference": reference,
-                "ratio": subject / reference, "unit": "gradients/s", "clients": CLIENTS, "parameters": SIZES[name],
+                "benchmark": "network", "task": name, "subject": "server, mutual TLS, journal and run.db",
+                "reference": "gRPC echo", "ratio": ratio, "subject_per_second": subject,
+                "reference_per_second": reference, "clients": CLIENTS, "parameters": SIZES[name],
             })  # fmt: skip
     return rows
 
@@ -252,8 +255,3 @@ def free_port() -> int:
 def _split(address: str) -> tuple[str, int]:
     host, _, port = address.rpartition(":")
     return host, int(port)
-
-
-if __name__ == "__main__":
-    for row in run():
-        print(json.dumps(row))

@@ -11,7 +11,7 @@ from typing import Any
 
 from afedpg.errors import ConfigError
 
-NAMES = ("sampler", "train", "server", "virtual", "network")
+NAMES = ("sampler", "train", "iteration", "workers", "server", "virtual", "network")
 
 
 def add_commands(commands: Any, command: Callable[..., Any]) -> None:

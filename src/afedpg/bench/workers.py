@@ -1,0 +1,49 @@
+"""What a second worker process brings: Hopper with 8 equal agents, both samplers, real seconds.
+
+Whole runs with one worker and with two take turns. Counted from the first arrival of every agent on, so that starting
+the processes is not part of it; needs two idle cores to mean anything.
+"""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Sequence
+from typing import Any
+
+from afedpg.engine.training import configure
+from afedpg.engine.training import run as train_run
+from afedpg.messages import Arrival, Vector
+
+AGENTS, ITERATIONS = 8, 8
+
+
+def run(tasks: Sequence[str] = ("hopper",), rounds: int = 3) -> list[dict[str, Any]]:
+    """Rows {benchmark, task, subject, reference, ratio, ...}; prints a table on the way."""
+    rows = []
+    print(f"{'steps per second':<18}{'sampler':>12}{'1 worker':>12}{'2 workers':>12}{'ratio':>8}")
+    for task in tasks:
+        for sampler in ("native", "gymnasium"):
+            pairs = [(_speed(task, sampler, 1), _speed(task, sampler, 2)) for _ in range(rounds)]
+            ratio = statistics.median(two / one for one, two in pairs)
+            one, two = (statistics.median(column) for column in zip(*pairs, strict=True))
+            print(f"{task:<18}{sampler:>12}{one:>12,.0f}{two:>12,.0f}{ratio:>8.2f}", flush=True)
+            rows.append({
+                "benchmark": "workers", "task": task, "subject": f"2 workers, {sampler} sampler",
+                "reference": "1 worker", "ratio": ratio, "subject_per_second": two, "reference_per_second": one,
+            })  # fmt: skip
+    return rows
+
+
+def _speed(task: str, sampler: str, workers: int) -> float:
+    settings = {"agents": AGENTS, "iterations": ITERATIONS, "timing": "equal", "sampler": sampler}
+    config = configure(task, "tuned", settings | {"evaluate_episodes": 1, "evaluate_kind": "sampled"})
+    times: list[float] = []
+    steps: list[int] = []
+
+    def arrived(arrival: Arrival, seconds: float, theta: Vector) -> None:
+        times.append(time.perf_counter())
+        steps.append(arrival.stats.steps)
+
+    train_run(config, workers=workers, on_arrival=arrived)
+    return sum(steps[AGENTS:]) / (times[-1] - times[AGENTS - 1])
