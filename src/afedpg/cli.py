@@ -16,6 +16,7 @@ from afedpg import config as configuration
 from afedpg.commands import bench, network
 from afedpg.errors import AfedpgError, ConfigError
 from afedpg.experiments import commands as reproduction
+from afedpg.experiments.choices import parse_seeds
 
 if TYPE_CHECKING:
     from afedpg.engine.session import Result
@@ -131,14 +132,21 @@ def _reader(hint: Any) -> Callable[[str], Any]:
     if origin is types.UnionType:
         return _reader(inner[0])
     if origin is tuple:
-        return lambda text: tuple(inner[0](part) for part in text.replace("x", ",").split(",") if part)
+        return lambda text: _read_numbers(text, inner[0])
     if origin is dict:
         return _read_pairs
     return typing.cast(Callable[[str], Any], hint)
 
 
+def _read_numbers(text: str, kind: type) -> tuple[Any, ...]:
+    try:
+        return tuple(kind(part) for part in text.replace("x", ",").split(",") if part)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(f"'{text}' is not like 64,64") from error
+
+
 def _read_pairs(text: str) -> dict[str, Any]:
-    """AGENT=SECONDS,... or the path of a TOML file."""
+    """NAME=VALUE,... with values as in TOML, or the path of a TOML file."""
     import tomllib
 
     if text.endswith(".toml"):
@@ -147,9 +155,11 @@ def _read_pairs(text: str) -> dict[str, Any]:
         except (OSError, tomllib.TOMLDecodeError) as error:
             raise argparse.ArgumentTypeError(f"cannot read {text}: {error}") from error
     try:
-        return tomllib.loads("\n".join(text.split(",")))
+        pairs: dict[str, Any] = tomllib.loads(f"pairs = {{{text}}}")["pairs"]
+        return pairs
     except tomllib.TOMLDecodeError as error:
-        raise argparse.ArgumentTypeError(f"'{text}' is not NAME=VALUE,NAME=VALUE") from error
+        message = f"'{text}' is not like name=1,other=true,text='word': values are written as in TOML"
+        raise argparse.ArgumentTypeError(message) from error
 
 
 def _metavar(hint: Any) -> str:
@@ -171,26 +181,15 @@ def _train(options: argparse.Namespace) -> int:
     given = vars(options)
     names = {entry.name for _, entry in configuration.options()} - {"task"}
     settings = {name: given[name] for name in names if name in given}
-    seeds = _seeds(options.seeds) if options.seeds else [settings.get("seed", 0)]
-    if options.seeds and "seed" in settings:
+    if not options.seeds:
+        _train_one(options, settings, several=False)
+        return 0
+    if "seed" in settings:
         raise ConfigError("seeds: give either --seed or --seeds")
+    seeds = parse_seeds(options.seeds)
     for seed in seeds:
         _train_one(options, {**settings, "seed": seed}, several=len(seeds) > 1)
     return 0
-
-
-def _seeds(text: str) -> list[int]:
-    seeds: list[int] = []
-    for part in text.split(","):
-        first, _, last = part.partition("-")
-        try:
-            named = range(int(first), int(last or first) + 1)
-        except ValueError:
-            named = range(0)
-        if not named:
-            raise ConfigError(f"seeds: '{text}' is not like 0-4 or 0,3,7")
-        seeds += named
-    return seeds
 
 
 def _train_one(options: argparse.Namespace, settings: dict[str, Any], several: bool) -> None:
@@ -218,9 +217,11 @@ def _workers(options: argparse.Namespace, default: int) -> int:
 def _show_evaluations(evaluations: Sequence[Evaluation]) -> None:
     for evaluation in evaluations:
         where = f" on {evaluation.environment}" if evaluation.environment else ""
-        spread = f"; 95% interval of the mean {evaluation.low:.6g} to {evaluation.high:.6g}, deviation "
-        spread += f"{evaluation.std:.4g}, {evaluation.episodes} episodes"
-        print(f"theta, {evaluation.kind}{where}: {evaluation.mean:.6g}{spread if evaluation.episodes else ''}")
+        line = f"theta, {evaluation.kind}{where}: {evaluation.mean:.6g}"
+        if evaluation.low is not None and evaluation.high is not None and evaluation.episodes:
+            line += f"; 95% interval of the mean {evaluation.low:.6g} to {evaluation.high:.6g}"
+            line += f", deviation {evaluation.std:.4g}, {evaluation.episodes} episodes"
+        print(line)
 
 
 def _report(options: argparse.Namespace, result: Result) -> None:
@@ -275,11 +276,11 @@ def _add_evaluate(commands: Any) -> None:
 def _evaluate(options: argparse.Namespace) -> int:
     from afedpg.engine.evaluation import evaluate_run, film_run
 
-    evaluations = evaluate_run(options.run, options.episodes, options.kind, options.seed)
-    if options.video:
+    if options.video:  # first: a video that cannot be made says so before the episodes are spent
         filmed = film_run(options.run, Path(options.video))
         if not options.json:
-            print(f"{options.video}: one episode, return {filmed:.6g}")
+            print(f"{options.video}: one episode, return {filmed:.6g}", flush=True)
+    evaluations = evaluate_run(options.run, options.episodes, options.kind, options.seed)
     if options.json:
         print(json.dumps([dataclasses.asdict(evaluation) for evaluation in evaluations]))
     else:

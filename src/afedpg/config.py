@@ -197,11 +197,16 @@ def from_settings(settings: Mapping[str, Any], base: Config = Config()) -> Confi
 
 
 def from_dict(document: Mapping[str, Any]) -> Config:
-    """The inverse of `Config.to_dict`, as read from run.toml or a preset."""
+    """The inverse of `Config.to_dict`, as read from run.toml."""
+    return from_settings(_flat(document))
+
+
+def _flat(document: Mapping[str, Any]) -> dict[str, Any]:
+    """Settings without their sections."""
     flat: dict[str, Any] = {}
     for name, value in document.items():
         flat |= value if name in SECTIONS and isinstance(value, Mapping) else {name: value}
-    return from_settings(flat)
+    return flat
 
 
 def _coerce(kind: type, values: Mapping[str, Any]) -> dict[str, Any]:
@@ -250,7 +255,7 @@ def load_preset(task: str, preset: str) -> dict[str, Any]:
             raise ConfigError(f"preset: there is no '{preset}' for {task}; known: {known}, or the path of a .toml file")
         text = (importlib.resources.files("afedpg") / "presets" / f"{name}.toml").read_text()
     try:
-        return tomllib.loads(text)
+        return _flat(tomllib.loads(text))
     except tomllib.TOMLDecodeError as error:
         raise ConfigError(f"preset: {preset} is not TOML: {error}") from error
 
@@ -260,9 +265,9 @@ def validate(config: Config) -> Config:
     for section, entry in options():
         part = config if section is None else getattr(config, section)
         _check_entry(entry, getattr(part, entry.name))
+    _check_agent(config.agent)
     _check_run(config)
     _check_timing(config)
-    _check_agent(config.agent)
     _check_network(config.network)
     return config
 

@@ -29,6 +29,7 @@ class Display:
         self._delays: deque[int] = deque(maxlen=WINDOW)
         self._steps = 0
         self._started = self._shown = time.monotonic()
+        self._first: int | None = None  # gradient, of this process
 
     def __enter__(self) -> Display:
         if self._console.is_terminal and not self._quiet:
@@ -57,6 +58,8 @@ class Display:
         self._say(f"warning: {text}")
 
     def arrived(self, arrival: Arrival, seconds: float, theta: Vector) -> None:
+        if self._first is None:
+            self._first = arrival.gradient - 1
         self._delays.append(arrival.delay)
         self._steps += arrival.stats.steps
         if (value := arrival.stats.mean_return) is not None:
@@ -69,8 +72,8 @@ class Display:
         if self._live is not None:
             self._live.update(self._bar, completed=arrival.gradient, description=text, refresh=True)
         else:
-            done = arrival.gradient / self._config.gradients
-            left = (now - self._started) * (1 - done) / done
+            rate = (arrival.gradient - self._first) / (now - self._started)
+            left = (self._config.gradients - arrival.gradient) / rate
             self._say(f"{arrival.gradient}/{self._config.gradients}  {text}  about {left:.0f} s left")
 
     def _describe(self, arrival: Arrival, now: float) -> str:

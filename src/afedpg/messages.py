@@ -128,8 +128,8 @@ class Evaluation:
     kind: str  # "exact", "sampled" or "deterministic"
     mean: float
     std: float = 0.0
-    low: float = 0.0
-    high: float = 0.0
+    low: float | None = None  # None where there is no saying, as of one episode
+    high: float | None = None
     episodes: int = 0
     environment: str = ""  # which agent's, where they differ
 

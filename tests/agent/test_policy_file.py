@@ -9,11 +9,12 @@ from environments_for_tests import Walk
 from gymnasium import spaces
 
 from afedpg.agent.normalizer import scaling
-from afedpg.agent.policy_file import PolicyFile, load_policy, read_policy, save_policy
+from afedpg.agent.policy_file import PolicyFile, contents, load_policy, read_policy
 from afedpg.agent.work import EnvironmentWorkload
 from afedpg.config import from_settings
 from afedpg.errors import AfedpgError, ConfigError
 from afedpg.messages import Moments
+from afedpg.record import tensors
 
 
 class Mixed(Walk):
@@ -39,7 +40,7 @@ def saved(folder, task, make_env=None):
         task, {}, work.policy.describe(), work.environments.observations.space, work.environments.actions.space,
         work.policy.layout, theta.astype(np.float32), statistics,
     )  # fmt: skip
-    save_policy(folder / "policy.safetensors", file)
+    tensors.write(folder / "policy.safetensors", *contents(file))
     return work, file
 
 
@@ -102,13 +103,14 @@ def test_the_file_says_everything(tmp_path):
     np.testing.assert_array_equal(again.statistics.m2, file.statistics.m2)
     plain = ("task", "env_kwargs", "policy", "layout", "observation_space", "action_space")
     assert [getattr(again, name) for name in plain] == [getattr(file, name) for name in plain]
-    save_policy(tmp_path / "policy.safetensors", replace(file, statistics=None))
+    tensors.write(tmp_path / "policy.safetensors", *contents(replace(file, statistics=None)))
     assert read_policy(tmp_path).statistics is None
 
 
 def test_a_policy_of_ones_own_is_read_but_not_run(tmp_path):
     _, file = saved(tmp_path, "CartPole-v1")
-    save_policy(tmp_path / "policy.safetensors", replace(file, policy={"kind": "own", "module": "Mine"}))
+    own = replace(file, policy={"kind": "own", "module": "Mine"})
+    tensors.write(tmp_path / "policy.safetensors", *contents(own))
     np.testing.assert_array_equal(read_policy(tmp_path).theta, file.theta)
     with pytest.raises(ConfigError, match="Mine"):
         load_policy(tmp_path)

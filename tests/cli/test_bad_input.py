@@ -65,7 +65,7 @@ CASES = {
     "--late 9=1": "late: there is no agent 9",
     "--late 0=-1": "late: -1.0 seconds",
     "--late 0=inf": "late: inf seconds",
-    "--late soon": "argument --late: 'soon' is not NAME=VALUE",
+    "--late soon": "argument --late: 'soon' is not like name=1",
     "--late late.toml": "argument --late: cannot read late.toml",
     "--fastest 0": "fastest: 0.0",
     "--spread 0.5": "spread: 0.5",
@@ -158,3 +158,22 @@ def test_a_setting_of_the_wrong_kind_in_a_file_is_named(capsys, empty_folder):
         (empty_folder / "own.toml").write_text(text)
         assert said in refused(capsys, *TRAIN, "--preset", "own.toml")
     assert [path.name for path in empty_folder.iterdir()] == ["own.toml"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["--hidden", "abc"], "'abc' is not like 64,64"),
+        (["--env-kwargs", "map_name=8x8"], "values are written as in TOML"),
+        (["--method", "a3c", "--segment", "0"], "segment: 0"),
+    ],
+)
+def test_what_cannot_be_read_says_how_to_write_it(arguments, words, tmp_path, capsys):
+    try:
+        code = main(["train", "CartPole-v1", *arguments, "--out", str(tmp_path / "run")])
+    except SystemExit as stop:
+        code = stop.code
+    error = capsys.readouterr().err
+    assert (code, error.count("\n")) == (2, 1)
+    assert words in error
+    assert not (tmp_path / "run").exists()

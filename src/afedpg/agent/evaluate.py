@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from afedpg.agent.acting import Actor
-from afedpg.agent.environments import Environment, Live
+from afedpg.agent.environments import Environment, Live, check_reward
 from afedpg.agent.normalizer import scaling
 from afedpg.agent.policy import Policy
 from afedpg.errors import AfedpgError, ConfigError
@@ -39,11 +39,11 @@ class Evaluation:
         return float(np.std(self.returns, ddof=1)) if len(self.returns) > 1 else 0.0
 
     @property
-    def interval(self) -> tuple[float, float]:
+    def interval(self) -> tuple[float | None, float | None]:
         """95% confidence interval of the mean (Student's t); one episode says nothing about it."""
         count = len(self.returns)
         if count < 2:
-            return -math.inf, math.inf
+            return None, None
         half = t_quantile(count - 1) * self.deviation / math.sqrt(count)
         return self.mean - half, self.mean + half
 
@@ -75,6 +75,7 @@ def evaluate(
                 on_step(env)
             action = _act(actor, scale(observation), deterministic, generator)
             observation, reward, terminated, truncated = live.step(live.actions.to_environment(action))
+            check_reward(agent_id, length, reward)
             total, length, going = total + reward, length + 1, not (terminated or truncated)
             if length >= MOST_STEPS:
                 raise AfedpgError(

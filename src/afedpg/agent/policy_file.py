@@ -45,15 +45,6 @@ class PolicyFile:
     statistics: Moments | None
 
 
-def save_policy(path: Path, file: PolicyFile) -> None:
-    """Written to the side and moved into place, so that a reader never sees half a file."""
-    from safetensors.numpy import save
-
-    part = path.with_suffix(".part")
-    part.write_bytes(save(*contents(file)))
-    part.replace(path)
-
-
 def contents(file: PolicyFile) -> tuple[dict[str, NDArray[Any]], dict[str, str]]:
     """The file's tensors and its metadata."""
     tensors = {name: np.ascontiguousarray(view) for name, view in file.layout.views(file.theta).items()}

@@ -22,7 +22,6 @@ class Observations:
     space: Space[Any]
     size: int
     flatten: Flatten  # an observation of the space -> [size]
-    continuous: NDArray[np.bool_]  # [size] entries that come from a Box: the ones worth scaling
 
 
 @dataclass(frozen=True)
@@ -80,7 +79,7 @@ def observations_of(space: Space[Any]) -> Observations:
     size = int(np.prod(flat.shape))
     if size == 0:
         raise ConfigError(f"task: the observation space {space} holds no numbers; there is nothing to act on")
-    return Observations(space, size, _flattener(space, size), np.array(_continuous(space), np.bool_))
+    return Observations(space, size, _flattener(space, size))
 
 
 def actions_of(space: Space[Any]) -> Actions:
@@ -138,15 +137,6 @@ def _flattener(space: Space[Any], size: int) -> Flatten:
         return np.asarray(spaces.flatten(space, observation), np.float64)
 
     return flatten
-
-
-def _continuous(space: Space[Any]) -> list[bool]:
-    if isinstance(space, spaces.Dict):
-        return [flag for part in space.spaces.values() for flag in _continuous(part)]
-    if isinstance(space, spaces.Tuple):
-        return [flag for part in space.spaces for flag in _continuous(part)]
-    size = int(np.prod(spaces.flatten_space(space).shape))  # type: ignore[arg-type]
-    return [isinstance(space, spaces.Box)] * size
 
 
 def to_json(space: Space[Any]) -> dict[str, Any]:

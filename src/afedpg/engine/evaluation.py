@@ -9,14 +9,15 @@ from pathlib import Path
 import numpy as np
 
 from afedpg.engine.process import one_thread
-from afedpg.engine.training import Own
-from afedpg.engine.workloads import BuildWorkload
+from afedpg.engine.training import Own, check_own
 from afedpg.errors import ConfigError
 from afedpg.messages import Evaluation
 from afedpg.record import checkpoint
 from afedpg.record import folder as folders
 from afedpg.seeding import stream
 from afedpg.server.state import ServerState, from_tree
+
+_ACTING = ("make_env", "make_policy")  # the own parts that matter here; how theta was trained does not
 
 
 def evaluate_run(
@@ -27,11 +28,12 @@ def evaluate_run(
         raise ConfigError(f"episodes: {episodes}; at least 1 is needed")
     folder = folders.open_run(Path(path))
     config = folder.config()
+    check_own(config, own, _ACTING)
     server = _newest(folder)
     one_thread()
     record = replace(config.record, evaluate_episodes=episodes, evaluate_kind=kind)
     config = replace(config, record=record, seed=config.seed if seed is None else seed)
-    workload = BuildWorkload(config, own.make_env)()
+    workload = own.workload(config)()
     return workload.evaluate(server.theta.astype(np.float32), server.statistics, server.iteration)
 
 
@@ -45,11 +47,12 @@ def film_run(path: str | Path, video: Path, own: Own = Own()) -> float:
         os.environ.setdefault("MUJOCO_GL", "egl")  # renders without a screen; read when MuJoCo's renderer is made
     folder = folders.open_run(Path(path))
     config = folder.config()
+    check_own(config, own, _ACTING)
     if config.synthetic:
         raise ConfigError(f"video: {config.task} is a synthetic problem; there is nothing to see")
     server = _newest(folder)
     one_thread()
-    workload = EnvironmentWorkload(config, own.make_env)
+    workload = EnvironmentWorkload(config, own.make_env, own.make_policy)
     statistics = server.statistics if config.agent.scale_observations else None
     env, film = workload.environments.make(0, render_mode="rgb_array"), Film()
     try:

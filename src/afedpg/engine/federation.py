@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
@@ -12,6 +13,11 @@ from afedpg.server.rules import ServerRule
 from afedpg.server.state import ServerState
 
 OnArrival = Callable[[Arrival, float, Vector], None]  # arrival, seconds, theta; the server's own: look or copy
+_CAVEATS = {  # what an agent may say of its rollout in Stats.extra
+    "restarted": "its episode could not be brought back exactly and was started again",
+    "unstable": "the physics became unstable",
+}
+_log = logging.getLogger("afedpg")
 
 
 @dataclass
@@ -21,6 +27,8 @@ class Federation:
     recorder: Recorder | None = None  # None keeps nothing
     on_arrival: OnArrival | None = None
     limits: Limits = field(default_factory=Limits)
+    finished: bool = False  # the run has reached its end
+    _warned: set[tuple[int, str]] = field(default_factory=set)  # agent, caveat
 
     def apply(self, event: Event, seconds: float) -> list[Task]:
         """Journalled before it is applied, recorded after."""
@@ -29,7 +37,20 @@ class Federation:
         self.server, tasks = step(self.rule, self.server, event, self.limits)
         if self.recorder is not None:
             self.recorder.record(self.server.arrivals, self.server.rejected, self.server.iteration, seconds)
-        if self.on_arrival is not None:
-            for arrival in self.server.arrivals:
+        for arrival in self.server.arrivals:
+            if arrival.stats.extra:
+                self._warn(arrival)
+            if self.on_arrival is not None:
                 self.on_arrival(arrival, seconds, self.server.theta)
         return tasks
+
+    def close(self) -> None:
+        if self.recorder is not None:
+            self.recorder.close(self.finished)
+
+    def _warn(self, arrival: Arrival) -> None:
+        """Once per agent and caveat: a run of days must not fill the screen."""
+        for kind, text in _CAVEATS.items():
+            if arrival.stats.extra.get(kind) and (arrival.agent, kind) not in self._warned:
+                self._warned.add((arrival.agent, kind))
+                _log.warning("agent %d: %s", arrival.agent, text)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from contextlib import ExitStack
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
@@ -17,7 +18,7 @@ from afedpg.engine.process import Interruption
 from afedpg.engine.session import Result, Session
 from afedpg.engine.status import recall
 from afedpg.engine.trace import TraceWriter
-from afedpg.engine.training import Own, prepare
+from afedpg.engine.training import Own, parts_of, prepare, start_state
 from afedpg.messages import Arrival, Evaluation, Rejected, Restart, Workload
 from afedpg.record import checkpoint
 from afedpg.record import journal as journals
@@ -95,21 +96,28 @@ def restored_parts(
     A new epoch begins: what was handed out before is void. It is on the disk before anything else happens, because an
     epoch that came twice could let an old report pass for a new one.
     """
-    workload, rule, server = prepare(config, own)
-    tree: dict[str, Any] | None = None
-    start, gradients, samples, pending = 0, 0, 0, {}
-    if checkpoint.names(folder.checkpoints):
-        start, tree = checkpoint.load_latest(folder.checkpoints, warn)
-        server = from_tree(tree["server"])
-        gradients, samples, pending = server.gradients, server.samples, tree["pending"]
-    refolded = _fold_again(folder, rule, server, Limits.of(config), start)
-    position = Position(gradients, samples, start + len(refolded.rows), pending)
-    recorder = Recorder(folder, config.record, config.gradients // config.reports, config.reports, position)
-    for sequence, row in enumerate(refolded.rows, start):
-        recorder.record(*row, sequence=sequence)
-    federation = Federation(rule, refolded.server, recorder, on_arrival, Limits.of(config))
-    federation.apply(Restart(), refolded.seconds)
-    recorder.journal.sync()
+    workload, rule = parts_of(config, own)
+    with ExitStack() as on_failure:
+        lock = on_failure.enter_context(folder.lock())  # first: an old server may still be writing what is read here
+        tree: dict[str, Any] | None = None
+        start, gradients, samples, pending = 0, 0, 0, {}
+        if checkpoint.names(folder.checkpoints):
+            start, tree = checkpoint.load_latest(folder.checkpoints, warn)
+            server = from_tree(tree["server"])
+            gradients, samples, pending = server.gradients, server.samples, tree["pending"]
+        else:
+            server = start_state(config, rule, workload)
+        refolded = _fold_again(folder, rule, server, Limits.of(config), start)
+        position = Position(gradients, samples, start + len(refolded.rows), pending)
+        rows = config.gradients // config.reports
+        recorder = Recorder(folder, config.record, rows, config.reports, position, lock)
+        federation = Federation(rule, refolded.server, recorder, on_arrival, Limits.of(config))
+        on_failure.callback(federation.close)
+        for sequence, row in enumerate(refolded.rows, start):
+            recorder.record(*row, sequence=sequence)
+        federation.apply(Restart(), refolded.seconds)
+        recorder.journal.sync()
+        on_failure.pop_all()
     seconds = max(refolded.seconds, tree["engine"]["seconds"] if tree else 0.0)
     return Parts(config, workload, federation, tree, seconds)
 

@@ -7,12 +7,11 @@ from __future__ import annotations
 
 import logging
 import multiprocessing
-import pickle
 import secrets
 import signal
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +21,7 @@ from afedpg.engine.grpc.server import Place, resume_server, run_server
 from afedpg.engine.process import die_with_parent, one_thread
 from afedpg.engine.session import Result
 from afedpg.engine.training import Cost, Own
-from afedpg.engine.workloads import BuildWorkload, MakeEnv
+from afedpg.engine.workloads import BuildWorkload
 from afedpg.errors import AfedpgError, ConfigError
 from afedpg.messages import Workload
 from afedpg.record.folder import RunFolder
@@ -41,7 +40,7 @@ def run_local(
 ) -> Result:
     if config.engine != "local":
         raise ConfigError(f"engine: a {config.engine} federation has agents of its own; use `afedpg server`")
-    crowd = Crowd(config, own.make_env)
+    crowd = Crowd(own.workload(config))
     try:
         return run_server(config, crowd.place, out, own, on_arrival, announce, crowd.start, [crowd.watch])
     finally:
@@ -53,7 +52,7 @@ def resume_live(folder: RunFolder, own: Own, on_arrival: OnArrival | None, warn:
     config = folder.config()
     if config.engine == "grpc":
         return resume_server(folder, Place.stored(folder.path), own, on_arrival, warn)
-    crowd = Crowd(config, own.make_env)
+    crowd = Crowd(own.workload(config))
     try:
         return resume_server(folder, crowd.place, own, on_arrival, warn, crowd.start, [crowd.watch])
     finally:
@@ -71,31 +70,24 @@ class _Agent:
 class Crowd:
     """The agent processes."""
 
-    config: Config
-    make_env: MakeEnv | None = None
+    build: BuildWorkload
     place: Place = field(init=False)
     _port: int = 0
     _agents: list[_Agent] = field(default_factory=list)
 
     def __post_init__(self) -> None:
+        self.build.check_portable()
         # Other users of this machine can reach loopback, too: only who knows the token is let in.
-        names = tuple(f"agent-{number}" for number in range(self.config.agents))
+        names = tuple(f"agent-{number}" for number in range(self.build.config.agents))
         self.place = Place("127.0.0.1:0", token=secrets.token_hex(16), names=names)
 
     @property
     def pids(self) -> list[int]:
         return [agent.process.pid for agent in self._agents]
 
-        try:
-            pickle.dumps(self.make_env)
-        except (pickle.PicklingError, AttributeError, TypeError) as error:
-            raise ConfigError(
-                "make_env: agent processes import it by name, so it must be a function at the top level of a module"
-            ) from error
-
     def start(self, port: int) -> None:
         self._port = port
-        self._agents = [_Agent(self._spawn(number), time.monotonic()) for number in range(self.config.agents)]
+        self._agents = [_Agent(self._spawn(number), time.monotonic()) for number in range(self.build.config.agents)]
 
     def watch(self) -> None:
         for number, agent in enumerate(self._agents):
@@ -119,23 +111,24 @@ class Crowd:
 
     def _spawn(self, number: int) -> Any:
         context = multiprocessing.get_context("spawn")
-        arguments = (self.config, self.make_env, self._port, self.place.names[number], self.place.token)
+        arguments = (self.build, self._port, self.place.names[number], self.place.token)
         process = context.Process(target=_agent, args=arguments, daemon=True)
         process.start()
         return process
 
 
-def _agent(config: Config, make_env: MakeEnv | None, port: int, name: str, token: str) -> None:
+def _agent(build: BuildWorkload, port: int, name: str, token: str) -> None:
     """An agent process's life."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the whole group; the parent decides
     die_with_parent()
     one_thread()
     from afedpg.engine.grpc.client import AgentOptions, be_agent
 
+    config = build.config
     own = Config(task=config.task, agents=config.agents, agent=config.agent)
 
-    def build(agreed: Config) -> Workload:
-        return BuildWorkload(agreed, make_env)()
+    def build_agreed(agreed: Config) -> Workload:
+        return replace(build, config=agreed)()
 
-    options = AgentOptions(f"127.0.0.1:{port}", own, build, name=name, token=token)
+    options = AgentOptions(f"127.0.0.1:{port}", own, build_agreed, name=name, token=token)
     be_agent(options, lambda reports: "")

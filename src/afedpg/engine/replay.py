@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from afedpg.engine.training import Own, run, start_of
+from afedpg.engine.training import Own, check_own, parts_of, run, start_state
 from afedpg.errors import AfedpgError, ConfigError
 from afedpg.record import checkpoint
 from afedpg.record import folder as folders
@@ -32,12 +32,14 @@ def replay(path: str | Path, own: Own = Own()) -> Comparison:
     """Folds the journal from its beginning, or from the oldest checkpoint where that is gone, to the newest one."""
     folder = folders.open_run(Path(path))
     config = folder.config()
+    check_own(config, own)
     newest, tree = checkpoint.load_latest(folder.checkpoints)
     recorded = from_tree(tree["server"])
-    rule, server = start_of(config, own)
+    workload, rule = parts_of(config, own)
     limits = Limits.of(config)
-    oldest = 0
-    if not _begins_at_zero(folder):
+    if _begins_at_zero(folder):
+        oldest, server = 0, start_state(config, rule, workload)
+    else:
         oldest = checkpoint.names(folder.checkpoints)[0]
         server = from_tree(checkpoint.load(folder.checkpoints, oldest)["server"])
     events = 0
@@ -55,6 +57,7 @@ def recompute(path: str | Path, own: Own = Own(), workers: int = 1) -> Compariso
     """Runs the whole run again up to the newest checkpoint, every agent included."""
     folder = folders.open_run(Path(path))
     config = folder.config()
+    check_own(config, own)
     if config.engine != "virtual":
         raise ConfigError(
             f"engine: a run of the {config.engine} engine cannot be recomputed; replay without --recompute"

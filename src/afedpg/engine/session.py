@@ -14,7 +14,7 @@ import numpy as np
 from afedpg.config import Config
 from afedpg.engine.federation import Federation
 from afedpg.engine.process import Interrupted, Interruption
-from afedpg.errors import AfedpgError
+from afedpg.errors import AfedpgError, ConfigError
 from afedpg.messages import Arrival, Evaluation, Moments, Vector, Workload
 from afedpg.record import checkpoint
 from afedpg.server.state import to_tree
@@ -71,7 +71,7 @@ class Session:
     noted: int = 0  # gradients whose returns are in `recent`
 
     def run(self, tree: dict[str, Any] | None) -> Result:
-        recorder = self.federation.recorder
+        """Whoever made the federation closes it."""
         self.recent = deque(maxlen=RETURN_WINDOW * self.config.agents)
         if tree is None:
             self.engine.start()
@@ -80,20 +80,16 @@ class Session:
             self.engine.from_tree(tree["engine"])
             self.evaluated, self.noted = tree["evaluated"], self.federation.server.gradients
             self.recent.extend(tree["recent"])
-        finished = False
         try:
             self.engine.run(self._finished)
             if self.federation.server.gradients > self.evaluated or not self.evaluations:
                 self._evaluate()
             self._checkpoint()
-            finished = True
+            self.federation.finished = True
         except AfedpgError as error:
             if self.engine.consistent:
                 self._checkpoint()
             raise self._with_hint(error) from error
-        finally:
-            if recorder is not None:
-                recorder.close(finished)
         return self._result()
 
     def _finished(self) -> bool:
@@ -146,7 +142,7 @@ class Session:
 
     def _with_hint(self, error: AfedpgError) -> AfedpgError:
         recorder, server = self.federation.recorder, self.federation.server
-        if recorder is None or f"afedpg resume {recorder.folder.path}" in str(error):
+        if recorder is None or isinstance(error, ConfigError) or f"afedpg resume {recorder.folder.path}" in str(error):
             return error
         where = f"{error} after gradient {server.gradients} of {self.config.gradients}"
         text = f"{where}; go on with: afedpg resume {recorder.folder.path}"

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import os
-import pickle
 from collections.abc import Callable, Mapping
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -19,7 +19,7 @@ from afedpg.engine.process import Interruption, one_thread
 from afedpg.engine.session import Result, Session
 from afedpg.engine.timing import Seconds, Timing, make_timing
 from afedpg.engine.virtual import VirtualEngine
-from afedpg.engine.workloads import BuildWorkload, MakeEnv
+from afedpg.engine.workloads import BuildWorkload, MakeEnv, MakePolicy
 from afedpg.errors import ConfigError
 from afedpg.messages import Workload
 from afedpg.record import checkpoint
@@ -42,12 +42,26 @@ class Own:
     eta: Schedule | None = None
     timing: Seconds | None = None
     make_env: MakeEnv | None = None
+    make_policy: MakePolicy | None = None
+
+    def workload(self, config: Config) -> BuildWorkload:
+        return BuildWorkload(config, self.make_env, self.make_policy)
 
     def names(self) -> tuple[str, ...]:
         parts = {name: getattr(self, name) for name in self.__dataclass_fields__}
         return tuple(
             f"{name}: {getattr(part, '__name__', type(part).__name__)}" for name, part in parts.items() if part
         )
+
+
+def check_own(config: Config, own: Own, kinds: tuple[str, ...] = tuple(Own.__dataclass_fields__)) -> None:
+    """A run is continued, replayed and evaluated with the functions it was made with; their names must agree."""
+    made, given = (
+        ", ".join(name for name in names if name.split(":")[0] in kinds) or "none"
+        for names in (config.own, own.names())
+    )
+    if made != given:
+        raise ConfigError(f"own: this run was made with own parts: {made}; given were: {given}; use Python and Own(...)")
 
 
 @dataclass(frozen=True)
@@ -68,6 +82,7 @@ def train(
     eta: float | Schedule | None = None,
     timing: str | Seconds | None = None,
     make_env: MakeEnv | None = None,
+    make_policy: MakePolicy | None = None,
     on_arrival: OnArrival | None = None,
     preset: str | None = None,
     out: str | Path | None = None,
@@ -77,8 +92,9 @@ def train(
     """Trains one policy and returns it; with `out`, also writes a run folder that can be resumed.
 
     `method`, `alpha`, `eta` and `timing` take a name or number, or a function of your own: a recipe (alpha, eta) ->
-    ServerRule, schedules (iteration, version) -> float, a timing model (agent, n) -> seconds. Every other setting of
-    `afedpg train --help` is a keyword. `on_arrival(arrival, seconds, theta)` is called after each applied gradient.
+    ServerRule, schedules (iteration, version) -> float, a timing model (agent, n) -> seconds. `make_env(agent)` and
+    `make_policy(observation space, action space)` bring an environment and a torch module of your own. Every other
+    setting of `afedpg train --help` is a keyword. `on_arrival(arrival, seconds, theta)` is called after each applied gradient.
 
         train("quadratic", agents=4, iterations=500, eta=lambda k, v: 0.5 / (k + 1))
     """
@@ -88,6 +104,7 @@ def train(
         eta if callable(eta) else None,
         timing if callable(timing) else None,
         make_env,
+        make_policy,
     )
     named = {"method": method, "alpha": alpha, "eta": eta, "timing": timing}
     named = {name: value for name, value in named.items() if value is not None and not callable(value)}
@@ -115,18 +132,16 @@ def run(
         from afedpg.engine.local import run_local  # brings gRPC, which virtual time does not need
 
         return run_local(config, own, out, on_arrival, announce)
-    workload, rule = _parts(config, own)
+    workload, rule = parts_of(config, own, workers)
     cost = check_memory(config, workload, workers)
     timing = make_timing(config, own.timing)
-    server = _start_state(config, rule, workload)
-    recorder = None
-    if out is not None:
-        recorder = Recorder(
-            folders.create(out, config), config.record, config.gradients // config.reports, config.reports
-        )
-    announce(cost)
-    federation = Federation(rule, server, recorder, on_arrival, Limits.of(config))
-    return _session(config, own, workload, federation, workers, None, until, timing)
+    server = start_state(config, rule, workload)
+    with closing(Federation(rule, server, None, on_arrival, Limits.of(config))) as federation:
+        if out is not None:  # last: a run that cannot start leaves no folder behind
+            folder, rows = folders.create(out, config), config.gradients // config.reports
+            federation.recorder = Recorder(folder, config.record, rows, config.reports)
+        announce(cost)
+        return _session(config, own, workload, federation, workers, None, until, timing)
 
 
 def resume(
@@ -139,29 +154,27 @@ def resume(
     """Goes on where the newest whole checkpoint stands; the result is that of a run that was never interrupted."""
     folder = folders.open_run(Path(path))
     config = folder.config()
-    if own.names() != config.own:
-        given, needed = ", ".join(own.names()) or "none", ", ".join(config.own) or "none"
-        raise ConfigError(
-            f"own: this run was made with own parts: {needed}; given were: {given}; resume it from Python"
-        )
+    check_own(config, own)
     for change in folder.changed_versions():
         warn(f"{change}: the bits may differ from an uninterrupted run")
     if config.engine != "virtual":
         from afedpg.engine.local import resume_live
 
         return resume_live(folder, own, on_arrival, warn)
-    workload, rule = _parts(config, own)
+    workload, rule = parts_of(config, own, workers)
     check_memory(config, workload, workers)
     timing = make_timing(config, own.timing)
-    if checkpoint.names(folder.checkpoints):
-        _, tree = checkpoint.load_latest(folder.checkpoints, warn)
-        server = from_tree(tree["server"])
-        position = Position(server.gradients, server.samples, tree["sequence"], tree["pending"])
-    else:  # stopped before its first checkpoint: nothing is lost by starting over
-        tree, server, position = None, _start_state(config, rule, workload), None
-    recorder = Recorder(folder, config.record, config.gradients // config.reports, config.reports, position)
-    federation = Federation(rule, server, recorder, on_arrival, Limits.of(config))
-    return _session(config, own, workload, federation, workers, tree, None, timing)
+    with folder.lock() as lock:  # first: another process may still be writing what is read here
+        if checkpoint.names(folder.checkpoints):
+            _, tree = checkpoint.load_latest(folder.checkpoints, warn)
+            server = from_tree(tree["server"])
+            position = Position(server.gradients, server.samples, tree["sequence"], tree["pending"])
+        else:  # stopped before its first checkpoint: nothing is lost by starting over
+            tree, server, position = None, start_state(config, rule, workload), None
+        rows = config.gradients // config.reports
+        recorder = Recorder(folder, config.record, rows, config.reports, position, lock)
+        with closing(Federation(rule, server, recorder, on_arrival, Limits.of(config))) as federation:
+            return _session(config, own, workload, federation, workers, tree, None, timing)
 
 
 def start_of(config: Config, own: Own) -> tuple[ServerRule, ServerState]:
@@ -172,18 +185,21 @@ def start_of(config: Config, own: Own) -> tuple[ServerRule, ServerState]:
 
 def prepare(config: Config, own: Own) -> tuple[Workload, ServerRule, ServerState]:
     """What a run begins with, whichever engine it is for."""
-    workload, rule = _parts(config, own)
-    return workload, rule, _start_state(config, rule, workload)
+    workload, rule = parts_of(config, own)
+    return workload, rule, start_state(config, rule, workload)
 
 
-def _parts(config: Config, own: Own) -> tuple[Workload, ServerRule]:
+def parts_of(config: Config, own: Own, workers: int = 1) -> tuple[Workload, ServerRule]:
     one_thread()
+    build = own.workload(config)
+    if workers > 1:
+        build.check_portable()
     alpha, eta = schedules(config)
     recipe = own.method or RECIPES[config.method]
-    return BuildWorkload(config, own.make_env)(), recipe(own.alpha or alpha, own.eta or eta)
+    return build(), recipe(own.alpha or alpha, own.eta or eta)
 
 
-def _start_state(config: Config, rule: ServerRule, workload: Workload) -> ServerState:
+def start_state(config: Config, rule: ServerRule, workload: Workload) -> ServerState:
     if not config.from_run:
         return initial_state(rule, workload.initial_theta())
     source = folders.open_run(Path(config.from_run))
@@ -247,15 +263,7 @@ def _session(
 def _crew(config: Config, own: Own, workload: Workload, workers: int, interruption: Interruption) -> Crew:
     if workers <= 1:
         return Alone(workload)
-    build = BuildWorkload(config, own.make_env)
-    try:
-        pickle.dumps(build)
-    except (pickle.PicklingError, AttributeError, TypeError) as error:
-        raise ConfigError(
-            "make_env: worker processes import it by name, so it must be a function at the top level of a module; "
-            "move it there or use workers=1"
-        ) from error
-    return Pool(build, min(workers, config.agents), interruption.check)
+    return Pool(own.workload(config), min(workers, config.agents), interruption.check)
 
 
 def default_workers(config: Config) -> int:

@@ -25,6 +25,7 @@ from afedpg.server.state import moments_from_tree, moments_to_tree
 
 NANOSECONDS = 1_000_000_000
 LAST = 2**63 - 1  # nanosecond a checkpoint can hold: 292 years
+MOST_REFUSALS = 10  # per agent, without one gradient applied: by then each was refused several times, and so it will go on
 
 
 class Kind(IntEnum):
@@ -54,6 +55,7 @@ class VirtualEngine:
     states: list[AgentState] = field(default_factory=list)  # each from before the agent's outstanding Task
     tasks: dict[int, Task] = field(default_factory=dict)  # outstanding, with a theta~ of their own
     handed_out: list[int] = field(default_factory=list)  # how many Tasks each agent was given
+    refusals: int = 0  # since a gradient was last applied
     consistent: bool = True  # between events: only then may the run be stored
 
     @property
@@ -99,6 +101,17 @@ class VirtualEngine:
             for task in self.federation.apply(event, self.seconds):
                 self._hand_out(task)
         self.consistent = True
+        self._count_refusals()
+
+    def _count_refusals(self) -> None:
+        server = self.federation.server
+        if server.arrivals:
+            self.refusals = 0
+        elif server.rejected is not None:
+            self.refusals += 1
+            if self.refusals >= MOST_REFUSALS * self.agents:
+                agent_id, reason = server.rejected.agent_id, server.rejected.reason
+                raise AfedpgError(f"{self.refusals} reports in a row were refused, the last of agent {agent_id}: {reason}")
 
     def _is_out(self, happening: Happening) -> bool:
         task = self.tasks.get(happening.agent_id)

@@ -2,21 +2,25 @@
 
 from __future__ import annotations
 
+import pickle
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 from afedpg.config import Config
+from afedpg.errors import ConfigError
 from afedpg.messages import Workload
 from afedpg.problems import ProblemWorkload, make_problem
 
 MakeEnv = Callable[[int], Any]  # agent -> its gymnasium.Env
+MakePolicy = Callable[[Any, Any], Any]  # observation space, action space -> a torch module; see agent/own_policy.py
 
 
 @dataclass(frozen=True)
 class BuildWorkload:
     config: Config
     make_env: MakeEnv | None = None
+    make_policy: MakePolicy | None = None
 
     def __call__(self) -> Workload:
         if self.config.synthetic:
@@ -25,4 +29,15 @@ class BuildWorkload:
             EnvironmentWorkload,
         )  # torch and Gymnasium, which a synthetic problem does not need
 
-        return EnvironmentWorkload(self.config, self.make_env)
+        return EnvironmentWorkload(self.config, self.make_env, self.make_policy)
+
+    def check_portable(self) -> None:
+        """Found out here rather than in a process that cannot start."""
+        for name in ("make_env", "make_policy"):
+            try:
+                pickle.dumps(getattr(self, name))
+            except (pickle.PicklingError, AttributeError, TypeError) as error:
+                raise ConfigError(
+                    f"{name}: other processes import it by name, so it must be a function at the top level of a module; "
+                    "move it there, or use the virtual engine with workers=1"
+                ) from error

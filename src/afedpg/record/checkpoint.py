@@ -98,14 +98,6 @@ def load_latest(folder: Path, warn: Callable[[str], None] = _log.warning) -> tup
     raise AssertionError("unreachable")
 
 
-def recorded_theta_sha256(folder: Path, name: int) -> str | None:
-    """What the checkpoint says of its theta; None where its tree has none."""
-    path = _path(folder, name)
-    with _damage_named(path):
-        digest: str | None = _document(path)["theta_sha256"]
-        return digest
-
-
 def _write(folder: Path, tree: Tree) -> None:
     arrays: dict[str, NDArray[Any]] = {}
     state = _split(tree, "", arrays)

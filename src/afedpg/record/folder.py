@@ -1,6 +1,6 @@
 """A run's folder: what lies where, run.toml, and who may write.
 
-run.toml holds no time and no path, so two runs that differ in one setting differ in one line.
+run.toml holds no time and not its own place, so two runs that differ in one setting differ in one line.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ from typing import Any
 
 import tomli_w
 
-from afedpg.config import Config, from_dict
+from afedpg.config import Config, from_dict, validate
 from afedpg.errors import AfedpgError, ConfigError
-from afedpg.record import checkpoint, database
+from afedpg.record import database
 from afedpg.record.disk import is_full, write_error, write_text
 
 PACKAGES = ("afedpg", "numpy", "torch", "mujoco", "gymnasium", "numba")
@@ -60,7 +60,7 @@ class RunFolder:
         try:
             document = self._document()
             document.pop(_VERSIONS, None)
-            return from_dict(document)
+            return validate(from_dict(document))
         except ConfigError as error:
             raise ConfigError(f"{self.toml}: {error}") from error
 
@@ -222,7 +222,7 @@ def _summary(run: RunFolder) -> RunSummary:
         gradients, last_return, seconds = database.read_last(run.database)
         state = database.read_notes(run.database).get("state", "")
     except AfedpgError:  # killed before its first row: the run counts as interrupted at the start
-        gradients = max(checkpoint.names(run.checkpoints), default=0)
+        gradients = 0
     if state != "finished":
         state = "running" if _is_locked(run.path) else "interrupted"
     return RunSummary(

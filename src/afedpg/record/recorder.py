@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
@@ -15,7 +16,7 @@ from afedpg.messages import Arrival, Evaluation, Rejected, Stats
 from afedpg.record import checkpoint, tensors
 from afedpg.record.database import Database
 from afedpg.record.disk import write_error
-from afedpg.record.folder import RunFolder
+from afedpg.record.folder import RunFolder, RunLock
 from afedpg.record.journal import Journal
 from afedpg.record.tensorboard import TensorBoard
 
@@ -33,15 +34,21 @@ class Position:
 
 
 class Recorder:
-    """Takes the folder's lock. Rows and events past `position` are of a future that was lost, and go."""
+    """Takes the folder's lock, unless it is given one that is held already. Rows and events past `position` are of a future that was lost, and go."""
 
     def __init__(
-        self, folder: RunFolder, config: RecordConfig, rows: int, reports: int, position: Position | None = None
+        self,
+        folder: RunFolder,
+        config: RecordConfig,
+        rows: int,
+        reports: int,
+        position: Position | None = None,
+        lock: RunLock | None = None,
     ) -> None:
         at = position or Position()
         self.folder = folder
         self._config = config
-        self._lock = folder.lock()
+        self._lock = lock or folder.lock()
         self._rows = _Rows(reports, at.pending)
         self._checkpointed_at = time.monotonic()
         self._checkpointed_bytes = 0
@@ -50,7 +57,9 @@ class Recorder:
             self.database = Database(folder.database)
             self.database.rewind(at.gradients, at.sequence)
             self.database.note("state", "interrupted")  # until it says otherwise
-            self.tensorboard = TensorBoard(folder.path, at.samples, every=max(1, rows // TENSORBOARD_POINTS))
+            self.tensorboard = TensorBoard(
+                folder.path, at.samples - self._rows.samples, every=max(1, rows // TENSORBOARD_POINTS)
+            )
         except BaseException:
             self._lock.release()
             raise
@@ -105,16 +114,13 @@ class Recorder:
 
     def close(self, finished: bool) -> None:
         """Whatever of it fails, the rest is closed and the lock released."""
-        try:
+        with contextlib.ExitStack() as everything:  # last in, first out, whatever fails on the way
+            everything.callback(self._lock.release)
+            everything.callback(self.tensorboard.close)
+            everything.callback(self.journal.close)
+            everything.callback(self.database.close)
             if finished:
                 self.database.note("state", "finished")
-            self.database.close()
-        finally:
-            try:
-                self.journal.close()
-                self.tensorboard.close()
-            finally:
-                self._lock.release()
 
 
 class _Rows:
@@ -123,6 +129,11 @@ class _Rows:
     def __init__(self, reports: int, pending: dict[str, list[Any]]) -> None:
         self._reports = reports
         self.pending = dict(pending)  # agent -> [segments, steps, returns, lengths, bytes up, bytes down]
+
+    @property
+    def samples(self) -> int:
+        """Of the segments that have no row yet."""
+        return sum(entry[1] for entry in self.pending.values())
 
     def of(self, arrivals: Sequence[Arrival]) -> Sequence[Arrival]:
         if self._reports == 1:

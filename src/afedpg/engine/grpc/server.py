@@ -21,7 +21,7 @@ from afedpg.engine.live import LiveEngine, Transport
 from afedpg.engine.live_session import Parts, new_parts, restored_parts, run_live
 from afedpg.engine.process import Interruption
 from afedpg.engine.session import Result
-from afedpg.engine.training import Cost, Own, check_memory
+from afedpg.engine.training import Cost, Own, check_memory, check_own
 from afedpg.errors import ConfigError
 from afedpg.record import folder as folders
 from afedpg.record.disk import write_text
@@ -82,10 +82,11 @@ def run_server(
     place.check()
     parts = new_parts(config, own, on_arrival)
     announce(check_memory(config, parts.workload, 1))
-    if out is not None:  # last: a run that cannot start leaves no folder behind
-        folder, rows = folders.create(out, config), config.gradients // config.reports
-        parts.federation.recorder = Recorder(folder, config.record, rows, config.reports)
-    return _serve(parts, place, on_port, list(watchers))
+    with contextlib.closing(parts.federation) as federation:
+        if out is not None:  # last: a run that cannot start leaves no folder behind
+            folder, rows = folders.create(out, config), config.gradients // config.reports
+            federation.recorder = Recorder(folder, config.record, rows, config.reports)
+        return _serve(parts, place, on_port, list(watchers))
 
 
 def resume_server(
@@ -99,8 +100,11 @@ def resume_server(
 ) -> Result:
     """Goes on with the bits the server had when it ended, however it ended."""
     place.check()
-    parts = restored_parts(folder, folder.config(), own, on_arrival, warn)
-    return _serve(parts, place, on_port, list(watchers))
+    config = folder.config()
+    check_own(config, own)
+    parts = restored_parts(folder, config, own, on_arrival, warn)
+    with contextlib.closing(parts.federation):
+        return _serve(parts, place, on_port, list(watchers))
 
 
 def _serve(parts: Parts, place: Place, on_port: Callable[[int], None], watchers: list[Callable[[], None]]) -> Result:
