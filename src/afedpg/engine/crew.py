@@ -12,14 +12,15 @@ import signal
 import traceback
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from multiprocessing.connection import Connection, wait
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol, TypeVar
 
 from afedpg.engine.process import die_with_parent, one_thread
 from afedpg.errors import AfedpgError
 from afedpg.messages import AgentState, Report, Task, TaskId, Workload
 
-MOST_DEATHS = 3  # of workers on one and the same job, before the job is to blame
+MOST_DEATHS = 3  # of one worker after another without a result, before their job or their start is to blame
 POLL_SECONDS = 0.2  # how long Ctrl-C may go unnoticed
 
 
@@ -28,6 +29,7 @@ class Job(NamedTuple):
     task: Task
 
 
+T = TypeVar("T")
 Result = tuple[AgentState, Report]
 Build = Callable[[], Workload]  # picklable: every worker builds its own
 
@@ -67,6 +69,7 @@ class _Worker:
     process: Any
     connection: Connection
     job: Job | None = None
+    deaths: int = 0  # of those it took the place of, since the last result
 
 
 @dataclass
@@ -79,7 +82,6 @@ class Pool:
     _crew: list[_Worker] = field(default_factory=list)
     _done: dict[TaskId, Result | _Failure] = field(default_factory=dict)
     _homes: dict[int, int] = field(default_factory=dict)  # agent -> the worker that has its environment at hand
-    _deaths: dict[TaskId, int] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self._crew = [self._hire() for _ in range(self.workers)]
@@ -145,25 +147,27 @@ class Pool:
                 continue
             if worker.job is not None:
                 self._done[worker.job.task.task_id] = result
-                self._deaths.pop(worker.job.task.task_id, None)
-            worker.job = None
+            worker.job, worker.deaths = None, 0
         self.check()
 
     def _replace(self, worker: _Worker) -> None:
         worker.process.join()
         index, job, code = self._crew.index(worker), worker.job, worker.process.exitcode
         worker.connection.close()
-        if job is not None:
-            task_id, agent_id = job.task.task_id, job.task.agent_id
-            self._deaths[task_id] = self._deaths.get(task_id, 0) + 1
-            if self._deaths[task_id] >= MOST_DEATHS:
-                raise AfedpgError(
-                    f"agent {agent_id}: {MOST_DEATHS} worker processes died at its work (exit code {code}); "
-                    "is there enough memory? try fewer --workers"
-                )
+        deaths = worker.deaths + 1
+        if deaths >= MOST_DEATHS:
+            who, when = ("", "without any") if job is None else (f"agent {job.task.agent_id}: ", "at its")
+            raise AfedpgError(f"{who}{deaths} worker processes died {when} work (exit code {code}); {_advice(code)}")
         self._crew[index] = self._hire()
+        self._crew[index].deaths = deaths
         if job is not None:
             self._assign(index, job)
+
+
+def _advice(code: int) -> str:
+    if code == 1:  # Python's own, for an exception: workers report theirs, so this one came before they began
+        return 'they could not start; does your script call train under `if __name__ == "__main__":`?'
+    return "is there enough memory? try fewer --workers"
 
 
 @dataclass(frozen=True)
@@ -182,16 +186,16 @@ def _serve(connection: Connection, build: Build) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the whole group; the parent decides
     die_with_parent()
     one_thread()
-    workload = build()
+    workload = _attempt(build)  # a failure answers every job
     with contextlib.suppress(EOFError, BrokenPipeError, ConnectionResetError, KeyboardInterrupt):
         while True:
             job: Job = connection.recv()
-            connection.send(_attempt(workload, job))
+            connection.send(workload if isinstance(workload, _Failure) else _attempt(partial(workload.work, *job)))
 
 
-def _attempt(workload: Workload, job: Job) -> Result | _Failure:
+def _attempt(compute: Callable[[], T]) -> T | _Failure:
     try:
-        return workload.work(job.state, job.task)
+        return compute()
     except AfedpgError as error:
         return _Failure(str(error), expected=True)
     except Exception:

@@ -24,6 +24,7 @@ from afedpg.errors import ConfigError
 from afedpg.messages import Workload
 from afedpg.record import checkpoint
 from afedpg.record import folder as folders
+from afedpg.record.journal import SEGMENT_BYTES
 from afedpg.record.recorder import Position, Recorder
 from afedpg.server.fold import Limits
 from afedpg.server.rules import RECIPES, Recipe, ServerRule
@@ -61,7 +62,9 @@ def check_own(config: Config, own: Own, kinds: tuple[str, ...] = tuple(Own.__dat
         for names in (config.own, own.names())
     )
     if made != given:
-        raise ConfigError(f"own: this run was made with own parts: {made}; given were: {given}; use Python and Own(...)")
+        raise ConfigError(
+            f"own: this run was made with own parts: {made}; given were: {given}; use Python and Own(...)"
+        )
 
 
 @dataclass(frozen=True)
@@ -94,7 +97,8 @@ def train(
     `method`, `alpha`, `eta` and `timing` take a name or number, or a function of your own: a recipe (alpha, eta) ->
     ServerRule, schedules (iteration, version) -> float, a timing model (agent, n) -> seconds. `make_env(agent)` and
     `make_policy(observation space, action space)` bring an environment and a torch module of your own. Every other
-    setting of `afedpg train --help` is a keyword. `on_arrival(arrival, seconds, theta)` is called after each applied gradient.
+    setting of `afedpg train --help` is a keyword. `on_arrival(arrival, seconds, theta)` is called after each applied
+    gradient.
 
         train("quadratic", agents=4, iterations=500, eta=lambda k, v: 0.5 / (k + 1))
     """
@@ -136,12 +140,13 @@ def run(
     cost = check_memory(config, workload, workers)
     timing = make_timing(config, own.timing)
     server = start_state(config, rule, workload)
-    with closing(Federation(rule, server, None, on_arrival, Limits.of(config))) as federation:
+    federation = Federation(rule, server, None, on_arrival, Limits.of(config))
+    with Interruption().watched() as interruption, closing(federation):
         if out is not None:  # last: a run that cannot start leaves no folder behind
             folder, rows = folders.create(out, config), config.gradients // config.reports
             federation.recorder = Recorder(folder, config.record, rows, config.reports)
         announce(cost)
-        return _session(config, own, workload, federation, workers, None, until, timing)
+        return _session(config, own, workload, federation, workers, None, until, timing, interruption)
 
 
 def resume(
@@ -164,7 +169,7 @@ def resume(
     workload, rule = parts_of(config, own, workers)
     check_memory(config, workload, workers)
     timing = make_timing(config, own.timing)
-    with folder.lock() as lock:  # first: another process may still be writing what is read here
+    with Interruption().watched() as interruption, folder.lock() as lock:  # before reading what others may write
         if checkpoint.names(folder.checkpoints):
             _, tree = checkpoint.load_latest(folder.checkpoints, warn)
             server = from_tree(tree["server"])
@@ -174,7 +179,7 @@ def resume(
         rows = config.gradients // config.reports
         recorder = Recorder(folder, config.record, rows, config.reports, position, lock)
         with closing(Federation(rule, server, recorder, on_arrival, Limits.of(config))) as federation:
-            return _session(config, own, workload, federation, workers, tree, None, timing)
+            return _session(config, own, workload, federation, workers, tree, None, timing, interruption)
 
 
 def start_of(config: Config, own: Own) -> tuple[ServerRule, ServerState]:
@@ -223,7 +228,7 @@ def check_memory(config: Config, workload: Workload, workers: int) -> Cost:
     memory += config.agents * state
     _refuse_beyond_memory(config, vector, memory)
     stored = config.record.keep_checkpoints * (config.agents * (4 * vector + state) + 4 * 8 * vector)
-    journal = 4 * vector * config.gradients
+    journal = max(SEGMENT_BYTES, 4 * vector * config.gradients)  # written in whole segments
     if not config.record.keep_reports:
         journal = min(journal, round((config.record.keep_checkpoints + 1) * config.record.journal_mib * 2**20))
     return Cost(config.gradients, vector, memory, stored + journal + 200 * config.gradients // config.reports)
@@ -247,17 +252,12 @@ def _session(
     tree: dict[str, Any] | None,
     until: int | None,
     timing: Timing,
+    interruption: Interruption,
 ) -> Result:
-    interruption = Interruption()
-    with interruption.watched():
-        crew = _crew(config, own, workload, workers, interruption)
-        try:
-            engine = VirtualEngine(federation, workload, crew, timing, config.agents)
-            gradients = config.gradients if until is None else until
-            session = Session(config, workload, federation, engine, interruption, gradients)
-            return session.run(tree)
-        finally:
-            crew.close()
+    with closing(_crew(config, own, workload, workers, interruption)) as crew:
+        engine = VirtualEngine(federation, workload, crew, timing, config.agents)
+        gradients = config.gradients if until is None else until
+        return Session(config, workload, federation, engine, interruption, gradients).run(tree)
 
 
 def _crew(config: Config, own: Own, workload: Workload, workers: int, interruption: Interruption) -> Crew:

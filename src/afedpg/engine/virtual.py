@@ -25,7 +25,7 @@ from afedpg.server.state import moments_from_tree, moments_to_tree
 
 NANOSECONDS = 1_000_000_000
 LAST = 2**63 - 1  # nanosecond a checkpoint can hold: 292 years
-MOST_REFUSALS = 10  # per agent, without one gradient applied: by then each was refused several times, and so it will go on
+MOST_REFUSALS = 10  # per agent, with no gradient applied: theta stands still, so what is refused stays refused
 
 
 class Kind(IntEnum):
@@ -101,7 +101,8 @@ class VirtualEngine:
             for task in self.federation.apply(event, self.seconds):
                 self._hand_out(task)
         self.consistent = True
-        self._count_refusals()
+        if event is not None:
+            self._count_refusals()
 
     def _count_refusals(self) -> None:
         server = self.federation.server
@@ -111,7 +112,7 @@ class VirtualEngine:
             self.refusals += 1
             if self.refusals >= MOST_REFUSALS * self.agents:
                 agent_id, reason = server.rejected.agent_id, server.rejected.reason
-                raise AfedpgError(f"{self.refusals} reports in a row were refused, the last of agent {agent_id}: {reason}")
+                raise AfedpgError(f"{self.refusals} reports in a row refused, the last of agent {agent_id}: {reason}")
 
     def _is_out(self, happening: Happening) -> bool:
         task = self.tasks.get(happening.agent_id)

@@ -38,6 +38,6 @@ class BuildWorkload:
                 pickle.dumps(getattr(self, name))
             except (pickle.PicklingError, AttributeError, TypeError) as error:
                 raise ConfigError(
-                    f"{name}: other processes import it by name, so it must be a function at the top level of a module; "
-                    "move it there, or use the virtual engine with workers=1"
+                    f"{name}: other processes import it by name, so it must be a function at the top level "
+                    "of a module; move it there, or use the virtual engine with workers=1"
                 ) from error

@@ -34,7 +34,7 @@ class Position:
 
 
 class Recorder:
-    """Takes the folder's lock, unless it is given one that is held already. Rows and events past `position` are of a future that was lost, and go."""
+    """Takes the folder's lock, unless given it. Rows and events past `position` are of a lost future, and go."""
 
     def __init__(
         self,

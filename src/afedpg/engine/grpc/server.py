@@ -82,11 +82,10 @@ def run_server(
     place.check()
     parts = new_parts(config, own, on_arrival)
     announce(check_memory(config, parts.workload, 1))
-    with contextlib.closing(parts.federation) as federation:
-        if out is not None:  # last: a run that cannot start leaves no folder behind
-            folder, rows = folders.create(out, config), config.gradients // config.reports
-            federation.recorder = Recorder(folder, config.record, rows, config.reports)
-        return _serve(parts, place, on_port, list(watchers))
+    if out is not None:  # last: a run that cannot start leaves no folder behind
+        folder, rows = folders.create(out, config), config.gradients // config.reports
+        parts.federation.recorder = Recorder(folder, config.record, rows, config.reports)
+    return _serve(parts, place, on_port, list(watchers))
 
 
 def resume_server(
@@ -103,15 +102,15 @@ def resume_server(
     config = folder.config()
     check_own(config, own)
     parts = restored_parts(folder, config, own, on_arrival, warn)
-    with contextlib.closing(parts.federation):
-        return _serve(parts, place, on_port, list(watchers))
+    return _serve(parts, place, on_port, list(watchers))
 
 
 def _serve(parts: Parts, place: Place, on_port: Callable[[int], None], watchers: list[Callable[[], None]]) -> Result:
     if parts.config.method == "fedpg" and not parts.config.network.deadline:
         _log.warning("fedpg waits for its slowest agent, however slow; --deadline SECONDS closes a round without it")
     interruption = Interruption()
-    with interruption.watched(), tempfile.TemporaryDirectory() as nowhere:
+    closing = contextlib.closing(parts.federation)
+    with interruption.watched(), closing, tempfile.TemporaryDirectory() as nowhere:
         recorder = parts.federation.recorder
         folder = Path(nowhere) if recorder is None else recorder.folder.path
 

@@ -1,0 +1,63 @@
+"""A federation goes on from its folder: with its own parts, alone in it, and without what it no longer needs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+import afedpg
+from afedpg.engine import live_session
+from afedpg.engine.grpc.server import Place, resume_server, run_server
+from afedpg.engine.live_session import restored_parts
+from afedpg.engine.training import Own, configure
+from afedpg.errors import AfedpgError, ConfigError
+from afedpg.record import folder as folders
+
+SETTINGS = {"agents": 1, "iterations": 10, "engine": "local"}
+HERE = Place("127.0.0.1:0")
+
+
+def test_nothing_is_read_while_an_old_server_may_still_write(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    afedpg.train("quadratic", **SETTINGS, out=tmp_path / "run")
+    folder = folders.open_run(tmp_path / "run")
+    monkeypatch.setattr(live_session, "_fold_again", lambda *arguments: pytest.fail("read without the lock"))
+    with folder.lock(), pytest.raises(AfedpgError, match="is being written by another process"):
+        resume_server(folder, HERE)
+
+
+@pytest.mark.parametrize("broken", ["_fold_again", "Restart"])  # before the recorder is there, and after
+def test_a_resume_that_fails_leaves_no_lock(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, broken: str) -> None:
+    afedpg.train("quadratic", **SETTINGS, out=tmp_path / "run")
+    folder = folders.open_run(tmp_path / "run")
+
+    def fail(*arguments: object) -> None:
+        raise OSError("the disk is gone")
+
+    monkeypatch.setattr(live_session, broken, fail)
+    with pytest.raises(OSError, match="the disk is gone"):
+        resume_server(folder, HERE)
+    folder.lock().release()
+
+
+def test_a_server_that_cannot_open_leaves_no_lock(tmp_path: Path) -> None:
+    place = Place("127.0.0.1:0", allow=tmp_path / "nobody.txt")
+    with pytest.raises(AfedpgError, match=r"nobody\.txt"):
+        run_server(configure("quadratic", None, SETTINGS), place, tmp_path / "run")
+    folders.open_run(tmp_path / "run").lock().release()
+
+
+def test_a_federation_with_own_parts_is_resumed_with_them(tmp_path: Path) -> None:
+    afedpg.train("quadratic", **SETTINGS, eta=lambda k, v: 0.01, out=tmp_path / "run")
+    with pytest.raises(ConfigError, match="own parts: eta: <lambda>; given were: none"):
+        resume_server(folders.open_run(tmp_path / "run"), HERE)
+
+
+def test_the_run_it_began_with_is_not_needed_again(tmp_path: Path) -> None:
+    afedpg.train("quadratic", agents=1, iterations=5, out=tmp_path / "first")
+    done = afedpg.train("quadratic", **SETTINGS, from_run=str(tmp_path / "first"), out=tmp_path / "run")
+    (tmp_path / "first").rename(tmp_path / "moved")
+    folder = folders.open_run(tmp_path / "run")
+    parts = restored_parts(folder, folder.config(), Own(), None, lambda text: None)
+    parts.federation.close()
+    assert parts.federation.server.theta.tobytes() == done.theta.tobytes()
