@@ -25,6 +25,7 @@ from afedpg.agent.environments import Environments, Episode
 from afedpg.agent.native import NativeSampler, native_sampler
 from afedpg.agent.policy import MlpPolicy
 from afedpg.agent.simulation import Body, body_of
+from afedpg.bench.rows import compared
 from afedpg.config import Config, from_settings
 from afedpg.errors import AfedpgError
 from afedpg.messages import AgentState, Floats, Moments
@@ -48,28 +49,14 @@ def run(tasks: Sequence[str] = tuple(PAPER), rounds: int = 9) -> list[dict[str, 
     print(f"{'steps per second':<16}{LIMIT:>20}{OURS:>20}{USUAL:>20}{'ours/limit':>12}{'ours/usual':>12}")
     for task in tasks:
         speeds = measure(task, rounds)
-        mine = [_row(task, speeds, LIMIT), _row(task, speeds, USUAL)]
+        mine = [
+            compared("sampler", task, OURS, reference, speeds[OURS], speeds[reference]) for reference in (LIMIT, USUAL)
+        ]
         medians = [statistics.median(speeds[name]) for name in (LIMIT, OURS, USUAL)]
         columns = "".join(f"{speed:>20,.0f}" for speed in medians)
         print(f"{task:<16}{columns}{mine[0]['ratio']:>12.3f}{mine[1]['ratio']:>12.1f}", flush=True)
         rows += mine
     return rows
-
-
-def _row(task: str, speeds: dict[str, list[float]], reference: str) -> dict[str, Any]:
-    """The median of the rounds' own ratios: what slows the machine for a while slows both sides of one."""
-    ratios = [ours / other for ours, other in zip(speeds[OURS], speeds[reference], strict=True)]
-    return {
-        "benchmark": "sampler",
-        "task": task,
-        "subject": OURS,
-        "reference": reference,
-        "ratio": statistics.median(ratios),
-        "lowest": min(ratios),
-        "highest": max(ratios),
-        "subject_per_second": statistics.median(speeds[OURS]),
-        "reference_per_second": statistics.median(speeds[reference]),
-    }
 
 
 def measure(task: str, rounds: int) -> dict[str, list[float]]:

@@ -23,6 +23,7 @@ from typing import Any
 import torch
 
 from afedpg.bench import sampler
+from afedpg.bench.rows import compared
 from afedpg.config import Config
 from afedpg.engine.federation import Federation
 from afedpg.engine.training import Own, configure, prepare
@@ -42,7 +43,12 @@ def run(tasks: Sequence[str] = tuple(PRESETS), rounds: int = 9) -> list[dict[str
     print(f"{'steps per second':<18}{LIMIT:>16}{OURS:>12}{A2C:>24}{'ours/limit':>12}{'ours/A2C':>10}")
     for task in tasks:
         speeds = _measure(task, rounds)
-        mine = {reference: _row(task, speeds, reference) for reference in (LIMIT, A2C) if speeds[reference]}
+        subject = f"{OURS}, preset {PRESETS.get(task, 'default')}"
+        mine = {
+            reference: compared("train", task, subject, reference, speeds[OURS], speeds[reference])
+            for reference in (LIMIT, A2C)
+            if speeds[reference]
+        }
         medians = {name: f"{statistics.median(values):,.0f}" if values else "-" for name, values in speeds.items()}
         cells = f"{task:<18}{medians[LIMIT]:>16}{medians[OURS]:>12}{medians[A2C]:>24}"
         to_limit, to_a2c = (f"{mine[name]['ratio']:.3f}" if name in mine else "-" for name in (LIMIT, A2C))
@@ -51,21 +57,6 @@ def run(tasks: Sequence[str] = tuple(PRESETS), rounds: int = 9) -> list[dict[str
     if importlib.util.find_spec("stable_baselines3") is None:
         print('without A2C: `pip install "afedpg[bench]"` brings it')
     return rows
-
-
-def _row(task: str, speeds: dict[str, list[float]], reference: str) -> dict[str, Any]:
-    ratios = [ours / other for ours, other in zip(speeds[OURS], speeds[reference], strict=True)]
-    return {
-        "benchmark": "train",
-        "task": task,
-        "subject": f"{OURS}, preset {PRESETS.get(task, 'default')}",
-        "reference": reference,
-        "ratio": statistics.median(ratios),
-        "lowest": min(ratios),
-        "highest": max(ratios),
-        "subject_per_second": statistics.median(speeds[OURS]),
-        "reference_per_second": statistics.median(speeds[reference]),
-    }
 
 
 def _measure(task: str, rounds: int) -> dict[str, list[float]]:

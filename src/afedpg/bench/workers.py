@@ -6,11 +6,11 @@ the processes is not part of it; needs two idle cores to mean anything.
 
 from __future__ import annotations
 
-import statistics
 import time
 from collections.abc import Sequence
 from typing import Any
 
+from afedpg.bench.rows import compared
 from afedpg.engine.training import configure
 from afedpg.engine.training import run as train_run
 from afedpg.messages import Arrival, Vector
@@ -25,13 +25,11 @@ def run(tasks: Sequence[str] = ("hopper",), rounds: int = 3) -> list[dict[str, A
     for task in tasks:
         for sampler in ("native", "gymnasium"):
             pairs = [(_speed(task, sampler, 1), _speed(task, sampler, 2)) for _ in range(rounds)]
-            ratio = statistics.median(two / one for one, two in pairs)
-            one, two = (statistics.median(column) for column in zip(*pairs, strict=True))
-            print(f"{task:<18}{sampler:>12}{one:>12,.0f}{two:>12,.0f}{ratio:>8.2f}", flush=True)
-            rows.append({
-                "benchmark": "workers", "task": task, "subject": f"2 workers, {sampler} sampler",
-                "reference": "1 worker", "ratio": ratio, "subject_per_second": two, "reference_per_second": one,
-            })  # fmt: skip
+            one, two = zip(*pairs, strict=True)
+            row = compared("workers", task, f"2 workers, {sampler} sampler", "1 worker", two, one)
+            slow, fast = row["reference_per_second"], row["subject_per_second"]
+            print(f"{task:<18}{sampler:>12}{slow:>12,.0f}{fast:>12,.0f}{row['ratio']:>8.2f}", flush=True)
+            rows.append(row)
     return rows
 
 

@@ -16,7 +16,7 @@ from functools import partial
 from multiprocessing.connection import Connection, wait
 from typing import Any, NamedTuple, Protocol, TypeVar
 
-from afedpg.engine.process import die_with_parent, one_thread
+from afedpg.engine.process import die_with_parent, dismiss, one_thread
 from afedpg.errors import AfedpgError
 from afedpg.messages import AgentState, Report, Task, TaskId, Workload
 
@@ -91,12 +91,12 @@ class Pool:
         return 3 * self.workers
 
     def prefetch(self, jobs: Sequence[Job]) -> None:
-        todo = {job.task.task_id: job for job in jobs if not self._known(job.task.task_id)}
+        open_jobs = {job.task.task_id: job for job in jobs if not self._known(job.task.task_id)}
         for index, worker in enumerate(self._crew):
-            if worker.job is None and todo:
+            if worker.job is None and open_jobs:
                 # An agent's own worker has its environment in mid-episode; elsewhere the episode is replayed first.
-                near = (key for key, job in todo.items() if self._homes.get(job.task.agent_id, index) == index)
-                self._assign(index, todo.pop(next(near, next(iter(todo)))))
+                near = (key for key, job in open_jobs.items() if self._homes.get(job.task.agent_id, index) == index)
+                self._assign(index, open_jobs.pop(next(near, next(iter(open_jobs)))))
 
     def collect(self, job: Job) -> Result:
         while job.task.task_id not in self._done:
@@ -108,13 +108,7 @@ class Pool:
         return result
 
     def close(self) -> None:
-        for worker in self._crew:
-            worker.connection.close()  # an idle worker ends by itself
-        for worker in self._crew:
-            worker.process.join(timeout=1.0)
-            if worker.process.is_alive():
-                worker.process.kill()
-                worker.process.join()
+        dismiss(self._crew)
 
     def _known(self, task_id: TaskId) -> bool:
         busy = any(worker.job is not None and worker.job.task.task_id == task_id for worker in self._crew)

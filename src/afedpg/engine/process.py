@@ -8,8 +8,10 @@ import multiprocessing
 import os
 import signal
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from multiprocessing.connection import Connection
 from types import FrameType
+from typing import Any, Protocol
 
 import threadpoolctl
 
@@ -17,6 +19,13 @@ from afedpg.errors import AfedpgError
 
 _THREAD_VARIABLES = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
 _PR_SET_PDEATHSIG = 1
+
+
+class Hand(Protocol):
+    """A spawned process and the pipe to it."""
+
+    process: Any
+    connection: Connection
 
 
 class Interrupted(AfedpgError):
@@ -39,6 +48,17 @@ def die_with_parent() -> None:
         parent = multiprocessing.parent_process()
         if parent is None or os.getppid() != parent.pid:  # it was gone before the request
             os._exit(1)
+
+
+def dismiss(hands: Sequence[Hand]) -> None:
+    """Ends worker processes: an idle one by itself when its pipe closes, any other by force."""
+    for hand in hands:
+        hand.connection.close()
+    for hand in hands:
+        hand.process.join(timeout=1.0)
+        if hand.process.is_alive():
+            hand.process.kill()
+            hand.process.join()
 
 
 class Interruption:

@@ -17,7 +17,7 @@ from multiprocessing.connection import Connection, wait
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from afedpg.engine.process import Interrupted, Interruption, die_with_parent, one_thread
+from afedpg.engine.process import Interrupted, Interruption, die_with_parent, dismiss, one_thread
 from afedpg.errors import AfedpgError
 from afedpg.experiments.jobs import Job
 from afedpg.experiments.progress import Bar
@@ -103,13 +103,7 @@ class _Crew:
                 self._listen()
 
     def close(self) -> None:
-        for hand in self.hands:
-            hand.connection.close()  # an idle one ends by itself
-        for hand in self.hands:
-            hand.process.join(timeout=1.0)
-            if hand.process.is_alive():
-                hand.process.kill()
-                hand.process.join()
+        dismiss(self.hands)
 
     def _listen(self) -> None:
         by_connection = {hand.connection: hand for hand in self.hands if hand.job is not None}
