@@ -148,6 +148,18 @@ def test_those_who_wait_together_share_one_sync(tmp_path: Path) -> None:
     live(tmp_path, test, agents=5)
 
 
+def test_who_is_cut_off_while_waiting_for_the_disk_harms_nobody(tmp_path: Path) -> None:
+    async def test(served: Served) -> None:
+        served.service._sync = lambda: None
+        first, second = (asyncio.ensure_future(served.service.on_disk()) for _ in range(2))
+        await asyncio.sleep(0)  # both wait now
+        first.cancel()
+        await second
+        assert first.cancelled()
+
+    live(tmp_path, test)
+
+
 @pytest.mark.parametrize("broken", [OSError("no such disk"), ValueError("a bug")])
 def test_a_failing_journal_ends_the_run_and_applies_nothing_more(tmp_path: Path, broken: Exception) -> None:
     async def run() -> None:

@@ -225,7 +225,7 @@ class Service:
         if self._syncing is None:
             self._syncing = asyncio.get_running_loop().create_future()
             asyncio.get_running_loop().call_soon(self._sync_now, self._syncing)
-        await self._syncing
+        await asyncio.shield(self._syncing)  # a waiter that is cut off must not take the others with it
 
     def _sync_now(self, waiting: asyncio.Future[None]) -> None:
         self._syncing = None
