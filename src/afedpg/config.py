@@ -124,6 +124,8 @@ class Config:
     noise: float = option(1.0, "quadratic: deviation of the gradient's noise")
     from_run: str = option("", "start from the theta and the statistics of this run")
     stop_at_return: float | None = option(None, "end early once training's mean return stays at this")
+    stop_at_evaluation: float | None = option(None, "end early once theta's last five evaluations have this mean")
+    stop_at_seconds: float | None = option(None, "end early once the run's clock, virtual or real, is here")
     own: tuple[str, ...] = option((), "parts of the run that were given as Python functions; set by the Python API")
     schedule: ScheduleConfig = ScheduleConfig()
     timing: TimingConfig = TimingConfig()
@@ -308,6 +310,10 @@ def _check_run(config: Config) -> None:
     _require(record.keep_checkpoints >= 1, f"keep_checkpoints: {record.keep_checkpoints}; at least 1 is needed")
     _require(record.journal_mib > 0, f"journal_mib: {record.journal_mib} must be above 0")
     _require(record.evaluate_every >= 0, f"evaluate_every: {record.evaluate_every} is negative")
+    judged = config.stop_at_evaluation is None or record.evaluate_every > 0
+    _require(judged, "stop_at_evaluation: theta is evaluated at the end alone; set evaluate_every too")
+    timed = config.stop_at_seconds is None or config.stop_at_seconds > 0
+    _require(timed, f"stop_at_seconds: {config.stop_at_seconds} must be positive")
     _require(record.evaluate_episodes >= 1, f"evaluate_episodes: {record.evaluate_episodes}; at least 1 is needed")
 
 

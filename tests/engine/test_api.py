@@ -13,6 +13,7 @@ from afedpg.engine.federation import Federation
 from afedpg.errors import AfedpgError, ConfigError
 from afedpg.messages import Join
 from afedpg.problems import Quadratic
+from afedpg.record.database import read_evaluations
 from afedpg.server.fold import Limits
 from afedpg.server.rules import afedpg, pg_plain
 from afedpg.server.schedules import Constant
@@ -106,6 +107,31 @@ def test_a_run_ends_early_once_the_return_is_good_enough():
     means = np.convolve(returns, np.ones(10) / 10, "valid")
     assert means[-1] >= -1.0
     assert means[:-1].max() < -1.0
+
+
+def test_a_run_ends_early_once_theta_is_good_enough(tmp_path):
+    """The mean of the last five evaluations."""
+    settings = {"agents": 2, "noise": 0.1, "schedule": "constant", "eta": 0.01, "evaluate_every": 3}
+    result = train("quadratic", iterations=10_000, stop_at_evaluation=-1.0, out=tmp_path / "run", workers=1, **settings)
+    values = read_evaluations(tmp_path / "run" / "run.db")["mean"]
+    means = np.convolve(values, np.ones(5) / 5, "valid")
+    assert result.gradients == 6 * len(values) < 20_000
+    assert means[-1] >= -1.0
+    assert means[:-1].max() < -1.0
+
+
+def test_a_run_ends_early_once_its_time_is_up():
+    seconds = []
+    result = train(
+        "quadratic", agents=2, iterations=10_000, stop_at_seconds=25.0,
+        on_arrival=lambda arrival, at, theta: seconds.append(at),
+    )  # fmt: skip
+    assert seconds[-2] < 25.0 <= seconds[-1] == result.seconds
+
+
+def test_theta_cannot_be_judged_when_it_is_evaluated_at_the_end_alone():
+    with pytest.raises(ConfigError, match=r"stop_at_evaluation: .* set evaluate_every too"):
+        train("quadratic", stop_at_evaluation=-1.0)
 
 
 @pytest.mark.parametrize("method", ["afedpg", "afedpg-vanilla", "fedpg", "a3c"])

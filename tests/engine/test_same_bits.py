@@ -135,9 +135,10 @@ def test_a_run_that_was_interrupted_goes_on_as_if_nothing_had_happened(settings,
     assert rows(folder / "stopped") == rows(folder / "whole")
 
 
-def test_an_interruption_forgets_no_return_that_decides_the_end(tmp_path):
-    """`stop_at_return` looks at a window of returns; it must be the same one after a resume."""
-    settings = {**CASES["afedpg"], "stop_at_return": -7.0, "iterations": 1000}
+@pytest.mark.parametrize("goal", [{"stop_at_return": -7.0}, {"stop_at_evaluation": -7.0, "evaluate_every": 4}])
+def test_an_interruption_forgets_nothing_that_decides_the_end(goal, tmp_path):
+    """Goals look at a window of returns or evaluations; it must be the same one after a resume."""
+    settings = {**CASES["afedpg"], **goal, "iterations": 1000}
     whole = run(settings)
     assert 100 < whole.gradients < 4000
     for before in (1, 2, 3, 10):

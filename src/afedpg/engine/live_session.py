@@ -59,9 +59,7 @@ class LiveSession(Session):
         if self._pending is None:
             return
         (future, where), self._pending = self._pending, None
-        self.evaluations = tuple(future.result())
-        if self.federation.recorder is not None:
-            self.federation.recorder.evaluated(self.evaluations, *where)
+        self._note(future.result(), where)
 
 
 def _in_loop() -> bool:

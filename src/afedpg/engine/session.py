@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import math
-from collections import deque
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -13,13 +11,12 @@ import numpy as np
 
 from afedpg.config import Config
 from afedpg.engine.federation import Federation
+from afedpg.engine.goals import Goals
 from afedpg.engine.process import Interrupted, Interruption
 from afedpg.errors import AfedpgError, ConfigError
-from afedpg.messages import Arrival, Evaluation, Moments, Vector, Workload
+from afedpg.messages import Evaluation, Moments, Vector, Workload
 from afedpg.record import checkpoint
 from afedpg.server.state import to_tree
-
-RETURN_WINDOW = 5  # gradients per agent over which `stop_at_return` looks at the mean return
 
 
 @dataclass(frozen=True)
@@ -67,19 +64,19 @@ class Session:
     gradients: int  # where it ends
     evaluations: tuple[Evaluation, ...] = ()
     evaluated: int = 0  # gradients at the last evaluation
-    recent: deque[float] = field(default_factory=deque)  # mean returns of the newest gradients
-    noted: int = 0  # gradients whose returns are in `recent`
+
+    def __post_init__(self) -> None:
+        self.goals = Goals(self.config)
 
     def run(self, tree: dict[str, Any] | None) -> Result:
         """Whoever made the federation closes it."""
-        self.recent = deque(maxlen=RETURN_WINDOW * self.config.agents)
         if tree is None:
             self.engine.start()
             self._checkpoint()
         else:
             self.engine.from_tree(tree["engine"])
-            self.evaluated, self.noted = tree["evaluated"], self.federation.server.gradients
-            self.recent.extend(tree["recent"])
+            self.evaluated = tree["evaluated"]
+            self.goals.from_tree(tree, self.federation.server.gradients)
         try:
             self.engine.run(self._finished)
             if self.federation.server.gradients > self.evaluated or not self.evaluations:
@@ -95,38 +92,27 @@ class Session:
     def _finished(self) -> bool:
         """Asked between events."""
         server, recorder = self.federation.server, self.federation.recorder
-        self._note_returns(server.arrivals)  # first: what an interruption stores must know of them
+        self.goals.note(server.arrivals)  # first: what an interruption stores must know of them
         self.interruption.check()
         period = self.config.record.evaluate_every * self.config.agents * self.config.reports
         if period and server.gradients // period > self.evaluated // period:
             self._evaluate()
         if recorder is not None and recorder.checkpoint_due() and not server.waiting:
             self._checkpoint()
-        return server.gradients >= self.gradients or self._good_enough()
-
-    def _note_returns(self, arrivals: list[Arrival]) -> None:
-        if self.config.stop_at_return is not None and arrivals and arrivals[-1].gradient > self.noted:
-            self.noted = arrivals[-1].gradient
-            self.recent.extend(a.stats.mean_return for a in arrivals if a.stats.mean_return is not None)
-
-    def _good_enough(self) -> bool:
-        goal = self.config.stop_at_return
-        return (
-            goal is not None
-            and len(self.recent) == self.recent.maxlen
-            and math.fsum(self.recent) / len(self.recent) >= goal
-        )
+        return server.gradients >= self.gradients or self.goals.met(self.engine.seconds)
 
     def _evaluate(self) -> None:
-        server, recorder = self.federation.server, self.federation.recorder
-        self.evaluations = tuple(
-            self.workload.evaluate(server.theta.astype(np.float32), server.statistics, server.iteration)
-        )
+        server = self.federation.server
+        evaluations = self.workload.evaluate(server.theta.astype(np.float32), server.statistics, server.iteration)
         self.evaluated = server.gradients
-        if recorder is not None:
-            recorder.evaluated(
-                self.evaluations, server.iteration, server.gradients, server.samples, self.engine.seconds
-            )
+        self._note(evaluations, (server.iteration, server.gradients, server.samples, self.engine.seconds))
+
+    def _note(self, evaluations: Sequence[Evaluation], where: tuple[int, int, int, float]) -> None:
+        """What theta was worth at (iteration, gradients, samples, seconds)."""
+        self.evaluations = tuple(evaluations)
+        self.goals.judge(self.evaluations)
+        if self.federation.recorder is not None:
+            self.federation.recorder.evaluated(self.evaluations, *where)
 
     def _checkpoint(self) -> None:
         server, recorder = self.federation.server, self.federation.recorder
@@ -136,7 +122,7 @@ class Session:
             "server": to_tree(server),
             "engine": self.engine.to_tree(),
             "evaluated": self.evaluated,
-            "recent": list(self.recent),
+            **self.goals.to_tree(),
         })  # fmt: skip
         recorder.write_policy(*self.workload.export(server.theta.astype(np.float32), server.statistics))
 
