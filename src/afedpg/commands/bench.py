@@ -5,16 +5,16 @@ from __future__ import annotations
 import argparse
 import importlib
 import json
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from afedpg.commands.parser import command
 from afedpg.errors import ConfigError
 
 NAMES = ("sampler", "train", "iteration", "workers", "server", "virtual", "network")
 
 
-def add_commands(commands: Any, command: Callable[..., Any]) -> None:
+def add_commands(commands: Any) -> None:
     help = "measure speed as ratios: sampler and training against the physics, the server against a copy"
     parser = command(commands, "bench", help, "afedpg bench sampler --tasks Hopper-v4", _bench)
     parser.add_argument("name", nargs="?", choices=NAMES, help="one of them; default: all")

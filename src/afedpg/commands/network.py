@@ -7,34 +7,33 @@ import json
 import logging
 import os
 import sys
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from afedpg import config as configuration
+from afedpg.commands.outcome import report
+from afedpg.commands.parser import command
+from afedpg.commands.settings import add_settings, given_settings
 from afedpg.errors import AfedpgError, ConfigError
 
 if TYPE_CHECKING:
     from afedpg.engine.grpc.server import Place
-    from afedpg.engine.session import Result
 
 LISTEN = "127.0.0.1:7443"
-Command = Callable[..., Any]
 
 
-def add_commands(commands: Any, command: Command, add_settings: Callable[[Any], None]) -> None:
-    """`command` makes a subcommand with --json; `add_settings` gives it TASK and every setting of a run."""
-    _add_server(commands, command, add_settings)
-    _add_agent(commands, command)
-    _add_certs(commands, command)
-    _add_status(commands, command)
+def add_commands(commands: Any) -> None:
+    _add_server(commands)
+    _add_agent(commands)
+    _add_certs(commands)
+    _add_status(commands)
 
 
 # server
 
 
-def _add_server(commands: Any, command: Command, add_settings: Callable[[Any], None]) -> None:
+def _add_server(commands: Any) -> None:
     help = "serve a federation: agents on other machines dial in"
     example = "afedpg server hopper --preset tuned --listen 0.0.0.0:7443 --cert certs/server --out runs/hospital"
     parser = command(commands, "server", help, example, _server)
@@ -63,9 +62,7 @@ def _server(options: argparse.Namespace) -> int:
     _log_to_stderr()
     place, out = _place(options), Path(options.out)
     going_on = options.resume and (out / "run.toml").is_file()
-    names = {entry.name for _, entry in configuration.options()} - {"task"}
-    settings = {name: value for name, value in vars(options).items() if name in names}
-    config = open_run(out).config() if going_on else configure(options.task, options.preset, settings)
+    config = open_run(out).config() if going_on else configure(options.task, options.preset, given_settings(options))
     config = replace(config, engine="grpc")
     with Display(config, quiet=options.json) as display:
         if going_on:
@@ -76,7 +73,7 @@ def _server(options: argparse.Namespace) -> int:
             result = run_server(
                 config, place, out, on_arrival=display.arrived, announce=display.announce, on_port=_listens
             )
-    _report(options, result)
+    report(options, result)
     return 0
 
 
@@ -98,23 +95,10 @@ def _listens(port: int) -> None:
     logging.getLogger("afedpg").info("listening on port %d", port)
 
 
-def _report(options: argparse.Namespace, result: Result) -> None:
-    if options.json:
-        summary = {
-            "out": str(result.out), "iteration": result.iteration, "gradients": result.gradients,
-            "samples": result.samples, "seconds": result.seconds, "theta_sha256": result.sha256,
-        }  # fmt: skip
-        print(json.dumps(summary))
-        return
-    print(f"{result.gradients} gradients, {result.samples} samples, {result.seconds:.6g} seconds")
-    print(f"theta SHA-256 {result.sha256}")
-    print(f"run folder: {result.out}")
-
-
 # agent
 
 
-def _add_agent(commands: Any, command: Command) -> None:
+def _add_agent(commands: Any) -> None:
     help = "take part in a federation with this machine's own environment"
     example = "afedpg agent hopper --connect federation.example:7443 --cert agents/clinic-a"
     parser = command(commands, "agent", help, example, _agent)
@@ -177,7 +161,7 @@ def _own_config(options: argparse.Namespace) -> configuration.Config:
 # certs, status
 
 
-def _add_certs(commands: Any, command: Command) -> None:
+def _add_certs(commands: Any) -> None:
     help = "make the certificates of a federation: an authority, a server, an operator, and one per agent"
     parser = command(commands, "certs", help, "afedpg certs certs --host federation.example --agents a,b,c", _certs)
     parser.add_argument("folder", metavar="DIR", help="where to write; what is there already stays")
@@ -207,7 +191,7 @@ def _words(text: str) -> list[str]:
     return [word for word in text.split(",") if word]
 
 
-def _add_status(commands: Any, command: Command) -> None:
+def _add_status(commands: Any) -> None:
     help = "who is in: delays, rates, bytes, rejected, last seen"
     parser = command(commands, "status", help, "afedpg status runs/hospital", _status)
     parser.add_argument("where", metavar="RUN|HOST:PORT", help="the server's run folder, or the server itself")

@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from afedpg.commands.parser import command, workers_of
 from afedpg.config import TIMINGS
 from afedpg.errors import ConfigError
 from afedpg.experiments.choices import (
@@ -27,9 +28,8 @@ NAMED_TIMINGS = tuple(name for name in TIMINGS if name not in ("list", "trace"))
 
 def add_commands(commands: Any) -> None:
     help = "a figure of the paper, with its data and a verdict"
-    example = "example: afedpg reproduce sample-speedup --scale short --tasks swimmer --seeds 0-2"
-    parser = commands.add_parser("reproduce", help=help, description=help, epilog=example)
-    parser.set_defaults(command=_reproduce)
+    example = "afedpg reproduce sample-speedup --scale short --tasks swimmer --seeds 0-2"
+    parser = command(commands, "reproduce", help, example, _reproduce)
     parser.add_argument("id", metavar="ID", help=f"{', '.join(EXPERIMENTS)}, or all")
     parser.add_argument("--scale", default="short", help="smoke (minutes), short, full (the paper's numbers)")
     parser.add_argument("--tasks", metavar="A,B", help="tasks in place of the figure's own")
@@ -41,7 +41,6 @@ def add_commands(commands: Any) -> None:
     parser.add_argument("--preset", default="paper", help="paper, tuned, or a .toml file (default: paper)")
     parser.add_argument("--out", metavar="DIR", help="default: reproduced/SCALE")
     parser.add_argument("--workers", type=int, metavar="W", help="processes that compute; default: one per core")
-    parser.add_argument("--json", action="store_true", help="end with one machine-readable line")
 
 
 def read_choices(options: argparse.Namespace) -> tuple[tuple[str, ...], Choices]:
@@ -51,9 +50,7 @@ def read_choices(options: argparse.Namespace) -> tuple[tuple[str, ...], Choices]
         raise ConfigError(f"id: unknown '{options.id}'; choose from {', '.join(EXPERIMENTS)}, all")
     if options.scale not in SCALES:
         raise ConfigError(f"scale: unknown '{options.scale}'; choose from {', '.join(SCALES)}")
-    workers = os.cpu_count() or 1 if options.workers is None else options.workers
-    if workers < 1:
-        raise ConfigError(f"workers: {workers}; at least 1 is needed")
+    workers = workers_of(options, os.cpu_count() or 1)
     tasks = check_tasks(tuple(options.tasks.split(","))) if options.tasks else ()
     timing = options.timing or ""
     own_timing = parse_own(timing, "timing") if ".py" in timing else None

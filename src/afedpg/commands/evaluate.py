@@ -1,0 +1,58 @@
+"""`afedpg evaluate` and `replay`: what a finished run is worth, and whether it can be repeated."""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import json
+from pathlib import Path
+from typing import Any
+
+from afedpg.commands.outcome import show_evaluations
+from afedpg.commands.parser import add_run, add_workers, command, workers_of
+from afedpg.errors import AfedpgError
+
+
+def add_commands(commands: Any) -> None:
+    example = "afedpg evaluate runs/swimmer-afedpg-seed0 --episodes 20 --video swim.gif"
+    parser = command(commands, "evaluate", "how good is a run's theta", example, _evaluate)
+    add_run(parser)
+    parser.add_argument("--episodes", type=int, default=50, metavar="N", help="episodes of each kind (default: 50)")
+    kinds = ("both", "sampled", "deterministic")
+    parser.add_argument("--kind", choices=kinds, default="both", help="how theta acts (default: both)")
+    parser.add_argument("--seed", type=int, metavar="S", help="other episodes than the run's own seed gives")
+    parser.add_argument("--video", metavar="FILE", help="also film one deterministic episode, as .mp4 or .gif")
+    help = "fold a run's journal again and compare theta bit for bit"
+    parser = command(commands, "replay", help, "afedpg replay runs/quadratic-afedpg-seed0", _replay)
+    add_run(parser)
+    parser.add_argument("--recompute", action="store_true", help="recompute the whole run instead, agents included")
+    add_workers(parser)
+
+
+def _evaluate(options: argparse.Namespace) -> int:
+    from afedpg.engine.evaluation import evaluate_run, film_run
+
+    if options.video:  # first: a video that cannot be made says so before the episodes are spent
+        filmed = film_run(options.run, Path(options.video))
+        if not options.json:
+            print(f"{options.video}: one episode, return {filmed:.6g}", flush=True)
+    evaluations = evaluate_run(options.run, options.episodes, options.kind, options.seed)
+    if options.json:
+        print(json.dumps([dataclasses.asdict(evaluation) for evaluation in evaluations]))
+    else:
+        show_evaluations(evaluations)
+    return 0
+
+
+def _replay(options: argparse.Namespace) -> int:
+    from afedpg.engine.replay import recompute, replay
+
+    done = recompute(options.run, workers=workers_of(options, 1)) if options.recompute else replay(options.run)
+    if options.json:
+        print(json.dumps({**dataclasses.asdict(done), "agrees": done.agrees}))
+    elif done.agrees:
+        how = "recomputed" if options.recompute else f"{done.events} events folded again"
+        print(f"same bits: {how}, {done.gradients} gradients, theta SHA-256 {done.recorded}")
+    if not done.agrees:
+        raise AfedpgError(f"theta differs: recorded {done.recorded}, replayed {done.replayed}")
+    return 0

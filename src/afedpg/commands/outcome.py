@@ -1,0 +1,39 @@
+"""What a run came to, for people or as one line of JSON."""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import json
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from afedpg.engine.session import Result
+    from afedpg.messages import Evaluation
+
+
+def show_evaluations(evaluations: Sequence[Evaluation]) -> None:
+    for evaluation in evaluations:
+        where = f" on {evaluation.environment}" if evaluation.environment else ""
+        line = f"theta, {evaluation.kind}{where}: {evaluation.mean:.6g}"
+        if evaluation.low is not None and evaluation.high is not None and evaluation.episodes:
+            line += f"; 95% interval of the mean {evaluation.low:.6g} to {evaluation.high:.6g}"
+            line += f", deviation {evaluation.std:.4g}, {evaluation.episodes} episodes"
+        print(line)
+
+
+def report(options: argparse.Namespace, result: Result) -> None:
+    if options.json:
+        summary = {
+            "out": str(result.out), "iteration": result.iteration, "gradients": result.gradients,
+            "samples": result.samples, "seconds": result.seconds, "theta_sha256": result.sha256,
+            "evaluations": [dataclasses.asdict(evaluation) for evaluation in result.evaluations],
+        }  # fmt: skip
+        print(json.dumps(summary))
+        return
+    show_evaluations(result.evaluations)
+    clock = "virtual seconds" if result.virtual else "seconds"
+    print(f"{result.gradients} gradients, {result.samples} samples, {result.seconds:.6g} {clock}")
+    print(f"theta SHA-256 {result.sha256}")
+    print(f"run folder: {result.out}")

@@ -1,0 +1,45 @@
+"""What the commands share: one line for bad usage, an example each, --json and --workers."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NoReturn
+
+from afedpg.errors import ConfigError
+
+RUNS = Path("runs")
+
+
+class Parser(argparse.ArgumentParser):
+    def error(self, message: str) -> NoReturn:
+        """One line, exit code 2."""
+        print(f"{self.prog}: {message}; see `{self.prog} --help`", file=sys.stderr)
+        sys.exit(2)
+
+
+def command(commands: Any, name: str, help: str, example: str, run: Callable[[argparse.Namespace], int]) -> Parser:
+    """A subcommand with its example and --json."""
+    parser: Parser = commands.add_parser(name, help=help, description=help, epilog=f"example: {example}")
+    parser.set_defaults(command=run)
+    parser.add_argument("--json", action="store_true", help="end with one machine-readable line")
+    return parser
+
+
+def add_run(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("run", metavar="RUN", help="the run folder")
+
+
+def add_workers(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--workers", type=int, metavar="W", help="processes that compute; default: one per core for environments"
+    )
+
+
+def workers_of(options: argparse.Namespace, default: int) -> int:
+    workers: int = default if options.workers is None else options.workers
+    if workers < 1:
+        raise ConfigError(f"workers: {workers}; at least 1 is needed")
+    return workers

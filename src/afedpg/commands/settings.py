@@ -1,0 +1,100 @@
+"""Everything a run can be told, as options of the command line: made from the fields of afedpg.config."""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import types
+import typing
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from afedpg import config as configuration
+
+
+def add_settings(parser: argparse.ArgumentParser) -> None:
+    """TASK, everything a run can be told, and --preset."""
+    groups: dict[str | None, Any] = {None: parser}
+    for name, kind in configuration.SECTIONS.items():
+        groups[name] = parser.add_argument_group(name, (kind.__doc__ or "").strip())
+    for section, entry in configuration.options():
+        if entry.name == "task":
+            parser.add_argument("task", metavar="TASK", help=entry.metadata["help"])
+        elif entry.name != "own":
+            _add_option(groups[section], entry, configuration.hint_of(section, entry.name))
+    parser.add_argument("--preset", help="settings to start from: paper, tuned, or a .toml file of your own")
+
+
+def _add_option(group: Any, entry: dataclasses.Field[Any], hint: Any) -> None:
+    flag = "--from" if entry.name == "from_run" else "--" + entry.name.replace("_", "-")
+    default = configuration.default_of(entry)
+    help = entry.metadata["help"].replace("%", "%%") + (
+        f" (default: {_show(default)})" if default not in (None, "") else ""
+    )
+    common = {"dest": entry.name, "default": argparse.SUPPRESS, "help": help}
+    if hint is bool:
+        group.add_argument(flag, action=argparse.BooleanOptionalAction, **common)
+    elif entry.metadata["choices"]:
+        group.add_argument(
+            flag, metavar="NAME", **(common | {"help": f"{help}: {', '.join(entry.metadata['choices'])}"})
+        )
+    else:
+        group.add_argument(flag, type=_reader(hint), metavar=_metavar(hint), **common)
+
+
+def _reader(hint: Any) -> Callable[[str], Any]:
+    """How a setting of that type is read from a word of the command line."""
+    origin, inner = typing.get_origin(hint), typing.get_args(hint)
+    if origin is types.UnionType:
+        return _reader(inner[0])
+    if origin is tuple:
+        return lambda text: _read_numbers(text, inner[0])
+    if origin is dict:
+        return _read_pairs
+    return typing.cast(Callable[[str], Any], hint)
+
+
+def _read_numbers(text: str, kind: type) -> tuple[Any, ...]:
+    try:
+        return tuple(kind(part) for part in text.replace("x", ",").split(",") if part)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(f"'{text}' is not like 64,64") from error
+
+
+def _read_pairs(text: str) -> dict[str, Any]:
+    """NAME=VALUE,... with values as in TOML, or the path of a TOML file."""
+    import tomllib
+
+    if text.endswith(".toml"):
+        try:
+            return tomllib.loads(Path(text).read_text())
+        except (OSError, tomllib.TOMLDecodeError) as error:
+            raise argparse.ArgumentTypeError(f"cannot read {text}: {error}") from error
+    try:
+        pairs: dict[str, Any] = tomllib.loads(f"pairs = {{{text}}}")["pairs"]
+        return pairs
+    except tomllib.TOMLDecodeError as error:
+        message = f"'{text}' is not like name=1,other=true,text='word': values are written as in TOML"
+        raise argparse.ArgumentTypeError(message) from error
+
+
+def _metavar(hint: Any) -> str:
+    origin = typing.get_origin(hint)
+    if origin is tuple:
+        return "A,B,..."
+    if origin is dict:
+        return "NAME=VALUE,..."
+    return {int: "N", float: "X"}.get(typing.get_args(hint)[0] if origin is types.UnionType else hint, "TEXT")
+
+
+def _show(value: Any) -> str:
+    if isinstance(value, (tuple, dict)):
+        return ",".join(str(part) for part in value) or "none"
+    return f"{value:g}" if isinstance(value, float) else str(value)
+
+
+def given_settings(options: argparse.Namespace) -> dict[str, Any]:
+    """The settings that were named on the command line, TASK aside."""
+    names = {entry.name for _, entry in configuration.options()} - {"task"}
+    return {name: value for name, value in vars(options).items() if name in names}

@@ -1,0 +1,66 @@
+"""`afedpg train` and `resume`. Heavy imports happen inside, so that `--help` answers at once."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+from typing import Any
+
+from afedpg.commands.outcome import report
+from afedpg.commands.parser import RUNS, add_run, add_workers, command, workers_of
+from afedpg.commands.settings import add_settings, given_settings
+from afedpg.errors import ConfigError
+from afedpg.experiments.choices import parse_seeds
+
+
+def add_commands(commands: Any) -> None:
+    example = "afedpg train lq-bandit --method afedpg --agents 8 --iterations 1000 --schedule global --eta 1"
+    parser = command(commands, "train", "train a policy", example, _train)
+    add_settings(parser)
+    parser.add_argument("--seeds", metavar="A-B", help="one run per seed, for example 0-4 or 0,3,7")
+    parser.add_argument("--out", metavar="DIR", help="run folder; default: runs/TASK-METHOD-seedS")
+    add_workers(parser)
+    parser = command(commands, "resume", "go on with a run", "afedpg resume runs/quadratic-afedpg-seed0", _resume)
+    add_run(parser)
+    add_workers(parser)
+
+
+def _train(options: argparse.Namespace) -> int:
+    settings = given_settings(options)
+    if not options.seeds:
+        _train_one(options, settings, several=False)
+        return 0
+    if "seed" in settings:
+        raise ConfigError("seeds: give either --seed or --seeds")
+    seeds = parse_seeds(options.seeds)
+    for seed in seeds:
+        _train_one(options, {**settings, "seed": seed}, several=len(seeds) > 1)
+    return 0
+
+
+def _train_one(options: argparse.Namespace, settings: dict[str, Any], several: bool) -> None:
+    from afedpg.display import Display
+    from afedpg.engine.training import configure, default_workers, run
+    from afedpg.record.folder import default_path
+
+    config = configure(options.task, options.preset, settings)
+    out = Path(options.out) if options.out else default_path(RUNS, config)
+    if several and options.out:
+        out = out / f"seed{config.seed}"
+    workers = workers_of(options, default_workers(config))
+    with Display(config, quiet=options.json) as display:
+        result = run(config, out=out, workers=workers, on_arrival=display.arrived, announce=display.announce)
+    report(options, result)
+
+
+def _resume(options: argparse.Namespace) -> int:
+    from afedpg.display import Display
+    from afedpg.engine.training import default_workers, resume
+    from afedpg.record.folder import open_run
+
+    config = open_run(Path(options.run)).config()
+    with Display(config, quiet=options.json) as display:
+        workers = workers_of(options, default_workers(config))
+        result = resume(options.run, workers=workers, on_arrival=display.arrived, warn=display.warn)
+    report(options, result)
+    return 0
