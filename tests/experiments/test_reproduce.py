@@ -58,9 +58,7 @@ def speedup(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_help_costs_nothing() -> None:
-    code = (
-        "import sys, afedpg.cli\nafedpg.cli.make_parser()\nprint([m for m in ('numpy', 'matplotlib') if m in sys.modules])"
-    )
+    code = "import sys, afedpg.cli\nafedpg.cli.make_parser()\nprint([m for m in ('numpy', 'matplotlib') if m in sys.modules])"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
 

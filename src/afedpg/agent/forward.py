@@ -22,6 +22,8 @@ from numpy.typing import NDArray
 
 from afedpg.compiled import fast_jit, jit
 
+LIMIT = 10.0  # deviations from the mean beyond which an observation is clipped
+
 
 def aligned(count: int, dtype: Any = np.float32) -> NDArray[Any]:
     """An uninitialised vector that starts on a cache line: unaligned, every load of a weight row touches two lines."""
@@ -113,17 +115,17 @@ def scale_observation(
     deviation: NDArray[np.float64],
     out: NDArray[np.float32],
 ) -> None:
-    """(raw - mean)/deviation clipped to [-10, 10], float64 until the last; with an empty `mean` raw as it is."""
+    """(raw - mean)/deviation clipped to [-LIMIT, LIMIT], float64 until the last; with an empty `mean` raw as it is."""
     if mean.size == 0:
         for i in range(raw.size):
             out[i] = np.float32(raw[i])
         return
     for i in range(raw.size):
         value = (raw[i] - mean[i]) / deviation[i]
-        if value > 10.0:
-            value = 10.0
-        elif value < -10.0:
-            value = -10.0
+        if value > LIMIT:
+            value = LIMIT
+        elif value < -LIMIT:
+            value = -LIMIT
         out[i] = np.float32(value)
 
 

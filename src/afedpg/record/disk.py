@@ -35,11 +35,15 @@ def sync_folder(folder: Path) -> None:
 
 
 def write_text(file: Path, text: str) -> None:
-    """The whole text or, after a crash, whatever was there before."""
+    write_bytes(file, text.encode("utf-8"))
+
+
+def write_bytes(file: Path, content: bytes) -> None:
+    """The whole content or, after a crash, whatever was there before."""
     beside = file.with_name(f".{file.name}.tmp")
     try:
-        with beside.open("w", encoding="utf-8") as stream:
-            stream.write(text)
+        with beside.open("wb") as stream:
+            stream.write(content)
             stream.flush()
             os.fsync(stream.fileno())
         os.rename(beside, file)

@@ -1,0 +1,47 @@
+"""`afedpg export`: a run's policy for other runtimes."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from pathlib import Path
+from typing import Any
+
+from afedpg.commands.parser import add_run, command
+from afedpg.errors import AfedpgError, ConfigError
+
+FORMATS = ("onnx",)
+
+
+def add_commands(commands: Any) -> None:
+    help = "write a run's deterministic policy for other runtimes, observation scaling included"
+    parser = command(commands, "export", help, "afedpg export runs/swimmer-afedpg-seed0 --to onnx swim.onnx", _export)
+    add_run(parser)
+    parser.add_argument("--to", metavar="FORMAT", default="onnx", help="onnx (default), needs afedpg[onnx]")
+    parser.add_argument("file", metavar="FILE", help="where to write")
+
+
+def _export(options: argparse.Namespace) -> int:
+    if options.to not in FORMATS:
+        raise ConfigError(f"to: unknown '{options.to}'; choose from {', '.join(FORMATS)}")
+    from afedpg.agent.onnx_file import to_onnx
+    from afedpg.agent.policy_file import read_policy
+    from afedpg.record.disk import write_bytes
+    from afedpg.record.folder import open_run
+
+    run, target = open_run(Path(options.run)), Path(options.file)
+    config = run.config()
+    if config.synthetic:
+        raise ConfigError(f"run: {config.task} is a synthetic problem, its theta is no policy that could act")
+    model = to_onnx(read_policy(run.path), run.versions())
+    content = model.SerializeToString()
+    try:
+        write_bytes(target, content)
+    except OSError as error:
+        raise AfedpgError(f"cannot write {target}: {error.strerror}") from error
+    inputs, metadata = [entry.name for entry in model.graph.input], {p.key: p.value for p in model.metadata_props}
+    if options.json:
+        print(json.dumps({"out": str(target), "bytes": len(content), "inputs": inputs, "sha256": metadata["sha256"]}))
+    else:
+        print(f"{target}: {', '.join(inputs)} -> action, {len(content)} bytes, theta as float32 {metadata['sha256']}")
+    return 0
