@@ -53,7 +53,7 @@ def _learn(method: str) -> tuple[np.ndarray, np.ndarray, float]:
     config = configure("swimmer", None, settings)
     with Display(config) as display:
         workers = default_workers(config)
-        result = run(config, out=OUT / method, workers=workers, on_arrival=display.arrived, announce=display.announce)
+        result = run(config, out=OUT / method, workers=workers, on_arrival=display, announce=display.announce)
     arrivals = read_arrivals(OUT / method / "run.db")
     known = ~np.isnan(arrivals["mean_return"])
     returns = np.convolve(arrivals["mean_return"][known], np.ones(WINDOW) / WINDOW, "valid")

@@ -1,94 +1,108 @@
-"""What `train` shows while it runs: a live line on a terminal, a plain line now and then elsewhere, on stderr."""
+"""What `train`, `resume` and `server` show of a run while it goes on."""
 
 from __future__ import annotations
 
-import sys
 import time
 from collections import deque
+from collections.abc import Sequence
 from types import TracebackType
-
-from rich.console import Console
-from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
 
 from afedpg.config import Config
 from afedpg.engine.training import Cost
-from afedpg.messages import Arrival, Vector
+from afedpg.messages import Arrival, Rejected, Vector
+from afedpg.terminal import Look, Progress, Rate
 
-REFRESH_SECONDS = 0.1
-PLAIN_SECONDS = 10.0
 WINDOW = 100  # gradients over which return and delay are averaged
+HISTORY = 256  # points of the sparkline, at most
 
 
 class Display:
+    """Given to a run as its `on_arrival`: it is called with every gradient, and hears of refused reports."""
+
     def __init__(self, config: Config, quiet: bool = False) -> None:
         self._config = config
-        self._quiet = quiet
-        self._console = Console(stderr=True)
-        self._live: Progress | None = None
+        self._progress = Progress(self._look, quiet)
         self._returns: deque[float] = deque(maxlen=WINDOW)
         self._delays: deque[int] = deque(maxlen=WINDOW)
-        self._steps = 0
-        self._started = self._shown = time.monotonic()
-        self._first: int | None = None  # gradient, of this process
+        self._history = _History()
+        self._gradients = self._steps = self._rejected = 0
+        self._rate = Rate(time.monotonic())
 
     def __enter__(self) -> Display:
-        if self._console.is_terminal and not self._quiet:
-            columns = (TextColumn("{task.description}"), BarColumn(), TaskProgressColumn(), TimeRemainingColumn())
-            self._live = Progress(*columns, console=self._console, auto_refresh=False)
-            self._bar = self._live.add_task(self._config.task, total=self._config.gradients)
-            self._live.start()
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if self._live is not None:
-            self._live.refresh()
-            self._live.stop()
+        self._progress.stop()
 
     def announce(self, cost: Cost) -> None:
-        """One line of what the run will take."""
-        config = self._config
-        self._say(
-            f"{config.task}, {config.method}, {config.agents} agents, {cost.parameters} parameters, {cost.gradients} "
-            f"gradients; up to {_size(cost.memory)} of memory and {_size(cost.disk)} of disk"
+        """One line of what the run will take; from here on it is shown."""
+        config, going_on = self._config, f"{cost.done} of " if cost.done else ""
+        self._progress.say(
+            f"{config.task}, {config.method}, {config.agents} agents, {cost.parameters} parameters, "
+            f"{going_on}{cost.gradients} gradients{' done' if cost.done else ''}; "
+            f"up to {_size(cost.memory)} of memory and {_size(cost.disk)} of disk"
         )
+        self._gradients = cost.done
+        self._rate = Rate(time.monotonic())
+        self._progress.start()
 
     def warn(self, text: str) -> None:
-        self._say(f"warning: {text}")
+        self._progress.say(f"warning: {text}")
 
-    def arrived(self, arrival: Arrival, seconds: float, theta: Vector) -> None:
-        if self._first is None:
-            self._first = arrival.gradient - 1
+    def __call__(self, arrival: Arrival, seconds: float, theta: Vector) -> None:
+        self._gradients = arrival.gradient
         self._delays.append(arrival.delay)
         self._steps += arrival.stats.steps
         if (value := arrival.stats.mean_return) is not None:
             self._returns.append(value)
-        now = time.monotonic()
-        if now - self._shown < (PLAIN_SECONDS if self._live is None else REFRESH_SECONDS):
-            return
-        self._shown = now
-        text = self._describe(arrival, now)
-        if self._live is not None:
-            self._live.update(self._bar, completed=arrival.gradient, description=text, refresh=True)
-        else:
-            rate = (arrival.gradient - self._first) / (now - self._started)
-            left = (self._config.gradients - arrival.gradient) / rate
-            self._say(f"{arrival.gradient}/{self._config.gradients}  {text}  about {left:.0f} s left")
+            self._history.add(value)
+        self._progress.moved()
 
-    def _describe(self, arrival: Arrival, now: float) -> str:
-        mean = f"return {sum(self._returns) / len(self._returns):.4g}  " if self._returns else ""
-        delay = sum(self._delays) / len(self._delays)
-        rate = self._steps / (now - self._started)
-        return f"{mean}iteration {arrival.iteration + 1}  delay {delay:.1f}  {rate:,.0f} steps/s"
+    def rejected(self, rejected: Rejected) -> None:
+        self._rejected += 1
+        self._progress.moved()
 
-    def _say(self, text: str) -> None:
-        if self._quiet:
+    def _look(self) -> Look:
+        """Asked by the thread that draws: it copies what the run may change meanwhile."""
+        config, mean, delay = self._config, _mean(list(self._returns)), _mean(list(self._delays))
+        facts = (
+            f"return {mean:.4g}" if mean is not None else "no episode has ended yet",
+            f"{self._rejected:,} rejected" if self._rejected else "",
+            f"delay {delay:.1f}" if delay is not None else "",
+            f"{self._rate.add(time.monotonic(), self._steps):,.0f} steps/s",
+        )
+        return Look(
+            label=f"{config.task} {config.method} x{config.agents} seed {config.seed}",
+            count=f"{self._gradients}/{config.gradients}",
+            done=self._gradients,
+            total=config.gradients,
+            facts=tuple(fact for fact in facts if fact),
+            history=tuple(self._history.values),
+        )
+
+
+def _mean(values: Sequence[float]) -> float | None:
+    return sum(values) / len(values) if values else None
+
+
+class _History:
+    """A whole run in at most HISTORY points of equally many values; whenever they are full, each two become one."""
+
+    def __init__(self) -> None:
+        self.values: list[float] = []
+        self._each, self._sum, self._count = 1, 0.0, 0
+
+    def add(self, value: float) -> None:
+        self._sum, self._count = self._sum + value, self._count + 1
+        if self._count < self._each:
             return
-        if self._live is not None:
-            self._live.console.print(text, highlight=False)
-        else:
-            print(text, file=sys.stderr, flush=True)
+        self.values.append(self._sum / self._count)
+        self._sum, self._count = 0.0, 0
+        if len(self.values) == HISTORY:
+            self.values = [(a + b) / 2 for a, b in zip(self.values[::2], self.values[1::2], strict=True)]
+            self._each *= 2
 
 
 def _size(count: int) -> str:

@@ -67,7 +67,7 @@ def actions_in_onnx(model, space, observations):
 def assert_same(file, observations):
     loaded = LoadedPolicy(file)
     expected = np.stack([loaded.act(observation) for observation in observations])
-    given = actions_in_onnx(to_onnx(file, {}), file.observation_space, observations)
+    given = actions_in_onnx(to_onnx(file, {}, "1.2"), file.observation_space, observations)
     assert (given.dtype, given.shape) == (expected.dtype, expected.shape)
     np.testing.assert_allclose(given, expected, rtol=0, atol=1e-5)
     assert np.ptp(expected, axis=0).max() > 0  # a policy that always does the same would show nothing
@@ -99,13 +99,13 @@ def test_every_network(settings):
 
 def test_the_model_says_what_it_is():
     file = file_of(BOX, ACTIONS["discrete"])
-    model = to_onnx(file, {"afedpg": "1.2", "numpy": "2"})
+    model = to_onnx(file, {"afedpg": "1.2", "numpy": "2"}, "1.3")
     said = {entry.key: entry.value for entry in model.metadata_props}
     assert (said["task"], json.loads(said["env_kwargs"])) == ("task", {"a": 1})
     assert said["sha256"] == sha256_of(file.theta)
     assert json.loads(said["action_space"]) == {"kind": "discrete", "n": 5, "start": -2}
     assert json.loads(said["versions"]) == {"afedpg": "1.2", "numpy": "2"}
-    assert model.producer_name == "afedpg"
+    assert (model.producer_name, model.producer_version) == ("afedpg", "1.3")
 
 
 @pytest.fixture
@@ -151,4 +151,4 @@ def test_a_module_of_ones_own_is_refused():
     file = file_of(BOX, ACTIONS["discrete"])
     file.policy.update(kind="own", module="Mine")
     with pytest.raises(Exception, match=r"Mine is a module of your own.*torch\.onnx"):
-        to_onnx(file, {})
+        to_onnx(file, {}, "1.2")

@@ -16,7 +16,6 @@ import numpy as np
 from gymnasium import Space, spaces
 from numpy.typing import NDArray
 
-from afedpg import __version__
 from afedpg.agent.forward import LIMIT
 from afedpg.agent.normalizer import scaling
 from afedpg.agent.policy_file import PolicyFile, contents
@@ -31,8 +30,9 @@ BATCH = "batch"  # the first axis of every input and output, of any length
 ACTION, OBSERVATION = "action", "observation"
 
 
-def to_onnx(file: PolicyFile, versions: dict[str, str]) -> ModelProto:
-    """The model, checked. `versions` go into its metadata, beside all that policy.safetensors says of itself."""
+def to_onnx(file: PolicyFile, versions: dict[str, str], producer: str) -> ModelProto:
+    """The model, checked: with all that policy.safetensors says of itself, the versions the run was made with, and
+    the version of this program as its producer."""
     onnx = _onnx()
     if file.policy.get("kind") != "mlp":
         module = file.policy.get("module")
@@ -49,7 +49,7 @@ def to_onnx(file: PolicyFile, versions: dict[str, str]) -> ModelProto:
     model: ModelProto = onnx.helper.make_model(
         onnx.helper.make_graph(graph.nodes, "policy", graph.inputs, outputs, graph.constants),
         producer_name="afedpg",
-        producer_version=__version__,
+        producer_version=producer,
         opset_imports=[onnx.helper.make_opsetid("", OPSET)],
         ir_version=IR,
         doc_string=f"the deterministic policy of a run on {file.task}",

@@ -7,6 +7,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+from afedpg import __version__
 from afedpg.commands.parser import add_run, command
 from afedpg.errors import AfedpgError, ConfigError
 
@@ -33,7 +34,7 @@ def _export(options: argparse.Namespace) -> int:
     config = run.config()
     if config.synthetic:
         raise ConfigError(f"run: {config.task} is a synthetic problem, its theta is no policy that could act")
-    model = to_onnx(read_policy(run.path), run.versions())
+    model = to_onnx(read_policy(run.path), run.versions(), __version__)
     content = model.SerializeToString()
     try:
         write_bytes(target, content)

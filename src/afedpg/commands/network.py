@@ -6,7 +6,6 @@ import argparse
 import json
 import logging
 import os
-import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -67,12 +66,10 @@ def _server(options: argparse.Namespace) -> int:
     with Display(config, quiet=options.json) as display:
         if going_on:
             result = resume_server(
-                open_run(out), place, on_arrival=display.arrived, warn=display.warn, on_port=_listens
+                open_run(out), place, on_arrival=display, warn=display.warn, announce=display.announce, on_port=_listens
             )
         else:
-            result = run_server(
-                config, place, out, on_arrival=display.arrived, announce=display.announce, on_port=_listens
-            )
+            result = run_server(config, place, out, on_arrival=display, announce=display.announce, on_port=_listens)
     report(options, result)
     return 0
 
@@ -229,7 +226,9 @@ def _asked_status(options: argparse.Namespace) -> str:
 
 
 def _log_to_stderr() -> None:
-    logging.basicConfig(stream=sys.stderr, level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
+    from afedpg.terminal import StderrHandler
+
+    logging.basicConfig(handlers=[StderrHandler()], level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
 
 
 def _one_thread_from_the_start() -> None:

@@ -49,18 +49,18 @@ def _train_one(options: argparse.Namespace, settings: dict[str, Any], several: b
         out = out / f"seed{config.seed}"
     workers = workers_of(options, default_workers(config))
     with Display(config, quiet=options.json) as display:
-        result = run(config, out=out, workers=workers, on_arrival=display.arrived, announce=display.announce)
+        result = run(config, out=out, workers=workers, on_arrival=display, announce=display.announce)
     report(options, result)
 
 
 def _resume(options: argparse.Namespace) -> int:
     from afedpg.display import Display
-    from afedpg.engine.training import default_workers, resume
+    from afedpg.engine.training import Own, default_workers, resume
     from afedpg.record.folder import open_run
 
     config = open_run(Path(options.run)).config()
     with Display(config, quiet=options.json) as display:
         workers = workers_of(options, default_workers(config))
-        result = resume(options.run, workers=workers, on_arrival=display.arrived, warn=display.warn)
+        result = resume(options.run, Own(), workers, display, display.warn, display.announce)
     report(options, result)
     return 0

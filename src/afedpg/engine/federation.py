@@ -5,8 +5,9 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import Protocol, runtime_checkable
 
-from afedpg.messages import Arrival, Event, Task, Vector
+from afedpg.messages import Arrival, Event, Rejected, Task, Vector
 from afedpg.record.recorder import Recorder
 from afedpg.server.fold import Limits, step
 from afedpg.server.rules import ServerRule
@@ -18,6 +19,13 @@ _CAVEATS = {  # what an agent may say of its rollout in Stats.extra
     "unstable": "the physics became unstable",
 }
 _log = logging.getLogger("afedpg")
+
+
+@runtime_checkable
+class HearsRefusals(Protocol):
+    """An `on_arrival` that has this method, too, is told of the reports that were refused."""
+
+    def rejected(self, rejected: Rejected) -> None: ...
 
 
 @dataclass
@@ -37,6 +45,8 @@ class Federation:
         self.server, tasks = step(self.rule, self.server, event, self.limits)
         if self.recorder is not None:
             self.recorder.record(self.server.arrivals, self.server.rejected, self.server.iteration, seconds)
+        if self.server.rejected is not None and isinstance(self.on_arrival, HearsRefusals):
+            self.on_arrival.rejected(self.server.rejected)
         for arrival in self.server.arrivals:
             if arrival.stats.extra:
                 self._warn(arrival)

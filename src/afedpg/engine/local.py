@@ -47,14 +47,20 @@ def run_local(
         crowd.close()
 
 
-def resume_live(folder: RunFolder, own: Own, on_arrival: OnArrival | None, warn: Callable[[str], None]) -> Result:
+def resume_live(
+    folder: RunFolder,
+    own: Own,
+    on_arrival: OnArrival | None,
+    warn: Callable[[str], None],
+    announce: Callable[[Cost], None],
+) -> Result:
     """`afedpg resume` of a local run, or of a federation that listens where it listened before."""
     config = folder.config()
     if config.engine == "grpc":
-        return resume_server(folder, Place.stored(folder.path), own, on_arrival, warn)
+        return resume_server(folder, Place.stored(folder.path), own, on_arrival, warn, announce)
     crowd = Crowd(own.workload(config))
     try:
-        return resume_server(folder, crowd.place, own, on_arrival, warn, crowd.start, [crowd.watch])
+        return resume_server(folder, crowd.place, own, on_arrival, warn, announce, crowd.start, [crowd.watch])
     finally:
         crowd.close()
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Mapping
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -75,6 +75,7 @@ class Cost:
     parameters: int
     memory: int  # bytes
     disk: int  # bytes, at most
+    done: int = 0  # gradients of an earlier session
 
 
 def train(
@@ -155,6 +156,7 @@ def resume(
     workers: int = 1,
     on_arrival: OnArrival | None = None,
     warn: Callable[[str], None] = lambda text: None,
+    announce: Callable[[Cost], None] = lambda cost: None,
 ) -> Result:
     """Goes on where the newest whole checkpoint stands; the result is that of a run that was never interrupted."""
     folder = folders.open_run(Path(path))
@@ -165,9 +167,9 @@ def resume(
     if config.engine != "virtual":
         from afedpg.engine.local import resume_live
 
-        return resume_live(folder, own, on_arrival, warn)
+        return resume_live(folder, own, on_arrival, warn, announce)
     workload, rule = parts_of(config, own, workers)
-    check_memory(config, workload, workers)
+    cost = check_memory(config, workload, workers)
     timing = make_timing(config, own.timing)
     with Interruption().watched() as interruption, folder.lock() as lock:  # before reading what others may write
         if checkpoint.names(folder.checkpoints):
@@ -179,6 +181,7 @@ def resume(
         rows = config.gradients // config.reports
         recorder = Recorder(folder, config.record, rows, config.reports, position, lock)
         with closing(Federation(rule, server, recorder, on_arrival, Limits.of(config))) as federation:
+            announce(replace(cost, done=server.gradients))
             return _session(config, own, workload, federation, workers, tree, None, timing, interruption)
 
 

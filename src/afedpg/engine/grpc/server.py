@@ -7,7 +7,7 @@ import json
 import logging
 import tempfile
 from collections.abc import AsyncIterator, Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from afedpg.config import Config
@@ -94,6 +94,7 @@ def resume_server(
     own: Own = Own(),
     on_arrival: OnArrival | None = None,
     warn: Callable[[str], None] = lambda text: None,
+    announce: Callable[[Cost], None] = lambda cost: None,
     on_port: Callable[[int], None] = lambda port: None,
     watchers: Iterable[Callable[[], None]] = (),
 ) -> Result:
@@ -102,6 +103,7 @@ def resume_server(
     config = folder.config()
     check_own(config, own)
     parts = restored_parts(folder, config, own, on_arrival, warn)
+    announce(replace(check_memory(config, parts.workload, 1), done=parts.federation.server.gradients))
     return _serve(parts, place, on_port, list(watchers))
 
 
