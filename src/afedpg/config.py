@@ -24,6 +24,7 @@ METHODS = ("afedpg", "afedpg-vanilla", "fedpg", "pg", "pg-plain", "a3c")
 SCHEDULES = ("constant", "linear", "global", "fosp")
 ENGINES = ("virtual", "local", "grpc")  # grpc is what `afedpg server` runs
 TIMINGS = ("linear", "straggler", "leader", "equal", "list", "lognormal", "pareto", "trace")
+PATHS = {"from_run": "RUN", "trace": "FILE"}  # settings that name a place, and what lies there
 
 
 def option(default: Any, help: str, choices: tuple[str, ...] = ()) -> Any:
@@ -196,6 +197,12 @@ def from_settings(settings: Mapping[str, Any], base: Config = Config()) -> Confi
             part = getattr(config, section)
             config = replace(config, **{section: replace(part, **_coerce(type(part), mine))})
     return config
+
+
+def with_whole_paths(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Paths from the root on: run.toml must mean the same wherever the run is resumed from."""
+    places = {name: value for name, value in settings.items() if name in PATHS and isinstance(value, (str, Path))}
+    return {**settings, **{name: str(Path(place).absolute()) for name, place in places.items() if place}}
 
 
 def from_dict(document: Mapping[str, Any]) -> Config:

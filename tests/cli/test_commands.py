@@ -131,6 +131,22 @@ def test_a_run_can_start_where_another_ended(capsys):
     np.testing.assert_allclose(thetas[0], first.theta, atol=1e-8)
 
 
+def test_a_run_that_names_places_is_resumed_from_anywhere(capsys, tmp_path, monkeypatch):
+    first = train("quadratic", agents=2, iterations=5, out="first")
+    Path("times.csv").write_text("agent,seconds\n0,1.0\n1,2.5\n")
+    with pytest.raises(ZeroDivisionError):
+        train(
+            "quadratic", agents=2, iterations=20, timing="trace", trace="times.csv", from_run="first", out="second",
+            on_arrival=lambda arrival, *_: 1 / (arrival.gradient - 9),
+        )  # fmt: skip
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir(tmp_path / "elsewhere")
+    resumed = last_line(capsys, "resume", "../second")
+    monkeypatch.chdir(tmp_path)
+    whole = train("quadratic", agents=2, iterations=20, timing="trace", trace="times.csv", from_run="first")
+    assert resumed["theta_sha256"] == whole.sha256 != first.sha256
+
+
 def test_a_checkpoint_that_is_cut_off_is_passed_over(capsys):
     whole = train("quadratic", agents=3, iterations=20, checkpoint_seconds=0.001, out="run")
     newest = checkpoint.names(Path("run/checkpoints"))[-1]

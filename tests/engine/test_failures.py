@@ -112,6 +112,14 @@ def test_a_run_whose_every_report_is_refused_ends(method):
         train("quadratic", **SMALL, method=method, max_norm=1e-9)
 
 
+def test_what_would_happen_again_is_not_offered_to_be_resumed(tmp_path):
+    with pytest.raises(
+        AfedpgError, match=r"refused.* after gradient 0 of \d+; resuming would bring the same"
+    ) as refused:
+        train("quadratic", **SMALL, max_norm=1e-9, out=tmp_path / "run")
+    assert "afedpg resume" not in str(refused.value)
+
+
 def test_a_bad_setting_found_late_is_still_a_bad_setting(tmp_path, monkeypatch):
     def sample(self, theta, draw):
         raise ConfigError("steps: too few")

@@ -40,7 +40,9 @@ def _add_option(group: Any, entry: dataclasses.Field[Any], hint: Any) -> None:
             flag, metavar="NAME", **(common | {"help": f"{help}: {', '.join(entry.metadata['choices'])}"})
         )
     else:
-        group.add_argument(flag, type=_reader(hint), metavar=_metavar(hint), **common)
+        group.add_argument(
+            flag, type=_reader(hint), metavar=configuration.PATHS.get(entry.name, _metavar(hint)), **common
+        )
 
 
 def _reader(hint: Any) -> Callable[[str], Any]:

@@ -34,6 +34,10 @@ class Interrupted(AfedpgError):
     exit_code = 130
 
 
+class DeadEnd(AfedpgError):
+    """Resuming would only bring the same again: nothing is gained by offering it."""
+
+
 def one_thread() -> None:
     """The last bits of a BLAS product change with the number of threads, and workers must not fight over cores."""
     for variable in _THREAD_VARIABLES:

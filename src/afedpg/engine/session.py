@@ -12,7 +12,7 @@ import numpy as np
 from afedpg.config import Config
 from afedpg.engine.federation import Federation
 from afedpg.engine.goals import Goals
-from afedpg.engine.process import Interrupted, Interruption
+from afedpg.engine.process import DeadEnd, Interrupted, Interruption
 from afedpg.errors import AfedpgError, ConfigError
 from afedpg.messages import Evaluation, Moments, Vector, Workload
 from afedpg.record import checkpoint
@@ -131,6 +131,8 @@ class Session:
         if recorder is None or isinstance(error, ConfigError) or f"afedpg resume {recorder.folder.path}" in str(error):
             return error
         where = f"{error} after gradient {server.gradients} of {self.config.gradients}"
+        if isinstance(error, DeadEnd):
+            return DeadEnd(f"{where}; resuming would bring the same, start again with other settings")
         text = f"{where}; go on with: afedpg resume {recorder.folder.path}"
         return Interrupted(text) if isinstance(error, Interrupted) else AfedpgError(text)
 

@@ -120,7 +120,8 @@ def train(
 def configure(task: str, preset: str | None, settings: Mapping[str, Any], own: Own = Own()) -> Config:
     """Defaults, under the preset, under the settings given; validated."""
     base = configuration.load_preset(task, preset) if preset else {}
-    return configuration.validate(configuration.from_settings({**base, **settings, "task": task, "own": own.names()}))
+    settings = configuration.with_whole_paths({**base, **settings, "task": task, "own": own.names()})
+    return configuration.validate(configuration.from_settings(settings))
 
 
 def run(

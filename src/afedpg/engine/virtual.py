@@ -17,6 +17,7 @@ import numpy as np
 
 from afedpg.engine.crew import Crew, Job
 from afedpg.engine.federation import Federation
+from afedpg.engine.process import DeadEnd
 from afedpg.engine.timing import Timing
 from afedpg.errors import AfedpgError
 from afedpg.messages import AgentState, Event, Join, Leave, Task, TaskId, Workload
@@ -75,7 +76,7 @@ class VirtualEngine:
         """Events in virtual order until `finished`, which is asked before each and may raise to stop."""
         while not finished():
             if not self.heap:
-                raise AfedpgError("no agent is left that will ever answer; check --silent, --drop and the timing model")
+                raise DeadEnd("no agent is left that will ever answer; check --silent, --drop and the timing model")
             if self.crew.ahead:
                 self.crew.prefetch(self._upcoming(self.crew.ahead))
             self._happen()
@@ -112,7 +113,7 @@ class VirtualEngine:
             self.refusals += 1
             if self.refusals >= MOST_REFUSALS * self.agents:
                 agent_id, reason = server.rejected.agent_id, server.rejected.reason
-                raise AfedpgError(f"{self.refusals} reports in a row refused, the last of agent {agent_id}: {reason}")
+                raise DeadEnd(f"{self.refusals} reports in a row refused, the last of agent {agent_id}: {reason}")
 
     def _is_out(self, happening: Happening) -> bool:
         task = self.tasks.get(happening.agent_id)
