@@ -207,15 +207,15 @@ def with_whole_paths(settings: Mapping[str, Any]) -> dict[str, Any]:
 
 def from_dict(document: Mapping[str, Any]) -> Config:
     """The inverse of `Config.to_dict`, as read from run.toml."""
-    return from_settings(_flat(document))
+    return from_settings(flat(document))
 
 
-def _flat(document: Mapping[str, Any]) -> dict[str, Any]:
+def flat(document: Mapping[str, Any]) -> dict[str, Any]:
     """Settings without their sections."""
-    flat: dict[str, Any] = {}
+    settings: dict[str, Any] = {}
     for name, value in document.items():
-        flat |= value if name in SECTIONS and isinstance(value, Mapping) else {name: value}
-    return flat
+        settings |= value if name in SECTIONS and isinstance(value, Mapping) else {name: value}
+    return settings
 
 
 def _coerce(kind: type, values: Mapping[str, Any]) -> dict[str, Any]:
@@ -264,7 +264,7 @@ def load_preset(task: str, preset: str) -> dict[str, Any]:
             raise ConfigError(f"preset: there is no '{preset}' for {task}; known: {known}, or the path of a .toml file")
         text = (importlib.resources.files("afedpg") / "presets" / f"{name}.toml").read_text()
     try:
-        return _flat(tomllib.loads(text))
+        return flat(tomllib.loads(text))
     except tomllib.TOMLDecodeError as error:
         raise ConfigError(f"preset: {preset} is not TOML: {error}") from error
 

@@ -78,7 +78,9 @@ def test_runs_are_listed(capsys):
     assert [fedpg[name] for name in ("method", "agents", "seed", "gradients", "total")] == ["fedpg", 3, 4, 60, 60]
     text = done(capsys, "runs")
     assert "runs/quadratic-afedpg-seed4  finished  afedpg x3 seed 4  60/60 gradients  return" in text
-    assert done(capsys, "runs", "runs/broken").startswith("no runs in runs/broken")
+    assert done(capsys, "runs", "runs/broken").startswith("runs/broken  interrupted")
+    Path("runs/empty").mkdir()
+    assert done(capsys, "runs", "runs/empty").startswith("no runs in runs/empty")
 
 
 def test_several_seeds_are_several_runs(capsys, empty_folder):

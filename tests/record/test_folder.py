@@ -152,7 +152,13 @@ def test_runs_are_listed(tmp_path: Path) -> None:
     (tmp_path / "broken").mkdir()
     (tmp_path / "broken" / "run.toml").write_text("?")
     (tmp_path / "else").mkdir()
+    folder.create(tmp_path / "b" / "checkpoints" / "inner", CONFIG)  # within a run: no run of its own
+    (tmp_path / "again").symlink_to(tmp_path / "b")
+    folder.create(tmp_path / "sweep" / "small" / "seed9", replace(CONFIG, seed=9))
     assert folder.list_runs(tmp_path) == [
         folder.RunSummary(tmp_path / "a", "quadratic", "afedpg", 3, 4, 0, 30, None, 0.0, "interrupted"),
         folder.RunSummary(tmp_path / "b", "quadratic", "afedpg", 3, 0, 7, 30, 4.0, 12.5, "finished"),
+        folder.RunSummary(
+            tmp_path / "sweep" / "small" / "seed9", "quadratic", "afedpg", 3, 9, 0, 30, None, 0.0, "interrupted"
+        ),
     ]

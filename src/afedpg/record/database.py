@@ -11,6 +11,7 @@ import sqlite3
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import closing, contextmanager
+from dataclasses import dataclass
 from itertools import zip_longest
 from pathlib import Path
 from typing import Any
@@ -199,6 +200,41 @@ def read_last(path: Path, arrivals: int = 100) -> tuple[int, float | None, float
     returns = [value for _, value, _ in rows if value is not None]
     mean = sum(returns) / len(returns) if returns else None
     return (rows[0][2], mean, rows[0][0]) if rows else (0, None, 0.0)
+
+
+@dataclass(frozen=True)
+class Totals:
+    """A run's arrivals in a few numbers."""
+
+    samples: int
+    seconds: float  # of the newest arrival
+    mean_delay: float
+    max_delay: int
+    bytes_up: int
+    bytes_down: int
+    late_return: float | None  # mean over the episodes that ended in the last quarter of the gradients so far
+
+
+def read_totals(path: Path) -> Totals | None:
+    """None before the first arrival. Summed by SQLite: a run of days is not loaded to be added up."""
+    sums = (
+        "SELECT MAX(gradient), SUM(steps), MAX(seconds), AVG(delay), MAX(delay), SUM(bytes_up), SUM(bytes_down) "
+        "FROM arrivals"
+    )
+    late = "SELECT SUM(mean_return * episodes) / SUM(episodes) FROM arrivals WHERE gradient > ? AND episodes > 0"
+    with _reading(path) as connection:
+        newest, samples, seconds, mean, longest, up, down = connection.execute(sums).fetchone()
+        if newest is None:
+            return None
+        (late_return,) = connection.execute(late, (0.75 * newest,)).fetchone()
+    return Totals(samples, seconds, mean, longest, up, down, late_return)
+
+
+def read_theta_returns(path: Path) -> dict[str, float]:
+    """How theta did when it was last evaluated, by kind; the mean over environments where agents have their own."""
+    last = "SELECT kind, AVG(mean) FROM evaluations WHERE gradients = (SELECT MAX(gradients) FROM evaluations)"
+    with _reading(path) as connection:
+        return dict(connection.execute(f"{last} GROUP BY kind ORDER BY kind DESC"))
 
 
 @contextmanager

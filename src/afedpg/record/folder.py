@@ -26,6 +26,7 @@ from afedpg.record import database
 from afedpg.record.disk import is_full, write_error, write_text
 
 PACKAGES = ("afedpg", "numpy", "torch", "mujoco", "gymnasium", "numba")
+DEPTH = 5  # of folders in folders that are searched for runs: sweeps, seeds, reproductions
 _VERSIONS = "versions"
 _LOCK_PATIENCE = 0.3  # seconds; `list_runs` holds a lock for microseconds to see whether it is free
 
@@ -203,19 +204,31 @@ class RunSummary:
     state: str  # finished, running or interrupted
 
 
+def find_runs(root: Path, depth: int = DEPTH) -> list[RunFolder]:
+    """`root` itself, or every run folder below it, by name. What lies within a run folder is not looked at."""
+    if (root / "run.toml").is_file():
+        return [RunFolder(root)]
+    if depth == 0 or not root.is_dir():
+        return []
+    try:
+        inside = sorted(path for path in root.iterdir() if path.is_dir() and not path.is_symlink())
+    except OSError:  # a folder that is not ours to read
+        return []
+    return [run for path in inside for run in find_runs(path, depth - 1)]
+
+
 def list_runs(root: Path) -> list[RunSummary]:
     """Every run folder in `root`, by name; a run whose configuration cannot be read is left out."""
     summaries = []
-    for path in sorted(root.iterdir()) if root.is_dir() else ():
-        if (path / "run.toml").is_file():
-            try:
-                summaries.append(_summary(RunFolder(path)))
-            except AfedpgError:
-                continue
+    for run in find_runs(root):
+        try:
+            summaries.append(summarize(run))
+        except AfedpgError:
+            continue
     return summaries
 
 
-def _summary(run: RunFolder) -> RunSummary:
+def summarize(run: RunFolder) -> RunSummary:
     config = run.config()
     gradients, last_return, seconds, state = 0, None, 0.0, ""
     try:

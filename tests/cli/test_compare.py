@@ -1,0 +1,92 @@
+"""`afedpg runs --compare`: grouped by everything but the seed, with the numbers of the runs themselves."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from afedpg import train
+from afedpg.cli import main
+from afedpg.experiments.statistics import t_quantile
+from afedpg.record.database import read_arrivals, read_evaluations
+
+
+@pytest.fixture
+def runs(tmp_path, monkeypatch):
+    """Three seeds of one setting, one of another."""
+    monkeypatch.chdir(tmp_path)
+    for seed in (0, 1, 10):
+        train("quadratic", agents=3, iterations=40, seed=seed, out=f"runs/sweep/seed{seed}")
+    train("quadratic", agents=3, iterations=40, method="fedpg", alpha=0.2, out="runs/fedpg")
+    return Path("runs")
+
+
+def said(capsys, *arguments):
+    capsys.readouterr()
+    assert main(["runs", "--compare", *arguments]) == 0
+    return capsys.readouterr()
+
+
+def test_the_numbers_are_those_of_the_runs(runs, capsys):
+    fedpg, afedpg = json.loads(said(capsys, "--json").out)["groups"]
+    assert (afedpg["seeds"], afedpg["runs"]) == ([0, 1, 10], [f"runs/sweep/seed{seed}" for seed in (0, 1, 10)])
+    assert fedpg["settings"] == {"method": "fedpg", "alpha": 0.2}
+    assert afedpg["settings"] == {"method": "afedpg", "alpha": 0.1}
+    rows = [read_arrivals(Path(path, "run.db")) for path in afedpg["runs"]]
+    results = afedpg["results"]
+    assert results["training, last quarter"]["values"] == pytest.approx([r["mean_return"][90:].mean() for r in rows])
+    theta = np.array([read_evaluations(Path(path, "run.db"))["mean"][-1] for path in afedpg["runs"]])
+    assert results["theta, exact"]["values"] == theta.tolist()
+    half = t_quantile(2) * theta.std(ddof=1) / np.sqrt(3)
+    assert results["theta, exact"]["mean"] == pytest.approx(theta.mean())
+    assert results["theta, exact"]["low"] == pytest.approx(theta.mean() - half)
+    assert results["theta, exact"]["high"] == pytest.approx(theta.mean() + half)
+    assert results["samples"]["values"] == [120, 120, 120]
+    assert results["virtual seconds"]["values"] == [r["seconds"][-1] for r in rows]
+    assert results["delay, mean"]["values"] == pytest.approx([r["delay"].mean() for r in rows])
+    assert results["delay, max"]["values"] == [r["delay"].max() for r in rows]
+    assert results["bytes up"]["values"] == [r["bytes_up"].sum() for r in rows]
+    assert (fedpg["results"]["theta, exact"]["low"], fedpg["results"]["delay, max"]["mean"]) == (None, 0)
+
+
+def test_people_see_columns_side_by_side(runs, capsys):
+    lines = said(capsys).out.splitlines()
+    assert lines[0].split() == ["runs", "runs/fedpg", "runs/sweep/seed{0,1,10}"]
+    assert ["seeds", "0", "0,1,10"] in [line.split() for line in lines]
+    assert ["method", "fedpg", "afedpg"] in [line.split() for line in lines]
+    assert not any(line.startswith(("agents", "iterations", "seed ")) for line in lines)  # the same in all
+    assert sum("[" in line for line in lines) == 2  # theta and training: intervals over three seeds
+
+
+def test_a_narrow_terminal_gets_the_columns_below_each_other(runs, capsys):
+    from afedpg.experiments.comparison import compare
+    from afedpg.record.folder import find_runs
+
+    compared = compare(find_runs(runs), pytest.fail)
+    one, two = compared.table(55).split("\n\n")
+    assert [block.splitlines()[0].split()[1] for block in (one, two)] == ["runs/fedpg", "runs/sweep/seed{0,1,10}"]
+    assert max(len(line) for line in (one + "\n" + two).splitlines()) <= 55
+    assert "\n\n" not in compared.table(200)
+
+
+def test_only_the_runs_that_are_named(runs, capsys):
+    [group] = json.loads(said(capsys, "runs/sweep/seed1", "runs/sweep", "--json").out)["groups"]
+    assert group["seeds"] == [0, 1, 10]
+
+
+def test_a_run_that_cannot_be_read_is_left_out_and_said_to_be(runs, capsys):
+    (runs / "broken").mkdir()
+    (runs / "broken" / "run.toml").write_text("?")
+    shown = said(capsys, "--json")
+    assert len(json.loads(shown.out)["groups"]) == 2
+    assert shown.err.startswith("warning: left out: runs/broken/run.toml")
+    assert shown.err.count("\n") == 1
+
+
+def test_a_run_without_a_row_yet_is_compared_by_its_settings(runs, capsys):
+    (runs / "fedpg" / "run.db").unlink()
+    fedpg, _ = json.loads(said(capsys, "--json").out)["groups"]
+    assert (fedpg["results"], fedpg["states"]) == ({}, ["interrupted"])
