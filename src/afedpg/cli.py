@@ -7,11 +7,11 @@ import sys
 from collections.abc import Callable, Sequence
 
 from afedpg import __version__
-from afedpg.commands import bench, evaluate, export, network, reproduce, runs, train
+from afedpg.commands import bench, completion, evaluate, export, network, reproduce, runs, train
 from afedpg.commands.parser import Parser
 from afedpg.errors import AfedpgError
 
-COMMANDS = (train, evaluate, export, runs, reproduce, network, bench)  # in the order of `afedpg --help`
+COMMANDS = (train, evaluate, export, runs, reproduce, network, bench, completion)  # in the order of `afedpg --help`
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -6,7 +6,6 @@ A field's `help` is what `afedpg train --help` prints. Imports neither numpy nor
 from __future__ import annotations
 
 import dataclasses
-import importlib.resources
 import math
 import tomllib
 import types
@@ -24,6 +23,7 @@ METHODS = ("afedpg", "afedpg-vanilla", "fedpg", "pg", "pg-plain", "a3c")
 SCHEDULES = ("constant", "linear", "global", "fosp")
 ENGINES = ("virtual", "local", "grpc")  # grpc is what `afedpg server` runs
 TIMINGS = ("linear", "straggler", "leader", "equal", "list", "lognormal", "pareto", "trace")
+PRESETS = Path(__file__).parent / "presets"
 PATHS = {"from_run": "RUN", "trace": "FILE"}  # settings that name a place, and what lies there
 
 
@@ -246,8 +246,7 @@ def _fit(name: str, value: Any, hint: Any) -> Any:
 
 def presets() -> list[str]:
     """The presets that come with the package, as 'swimmer.paper'."""
-    folder = importlib.resources.files("afedpg") / "presets"
-    return sorted(entry.name.removesuffix(".toml") for entry in folder.iterdir() if entry.name.endswith(".toml"))
+    return sorted(path.name.removesuffix(".toml") for path in PRESETS.glob("*.toml"))
 
 
 def load_preset(task: str, preset: str) -> dict[str, Any]:
@@ -262,7 +261,7 @@ def load_preset(task: str, preset: str) -> dict[str, Any]:
         if name not in presets():
             known = ", ".join(presets()) or "none"
             raise ConfigError(f"preset: there is no '{preset}' for {task}; known: {known}, or the path of a .toml file")
-        text = (importlib.resources.files("afedpg") / "presets" / f"{name}.toml").read_text()
+        text = (PRESETS / f"{name}.toml").read_text()
     try:
         return flat(tomllib.loads(text))
     except tomllib.TOMLDecodeError as error:

@@ -13,18 +13,30 @@ from afedpg.errors import ConfigError
 RUNS = Path("runs")
 
 
+class _Formatter(argparse.HelpFormatter):
+    def _fill_text(self, text: str, width: int, indent: str) -> str:
+        """An example stays on one line, to be copied."""
+        return indent + text if text.startswith("example: ") else super()._fill_text(text, width, indent)
+
+
 class Parser(argparse.ArgumentParser):
+    def __init__(self, **settings: Any) -> None:
+        super().__init__(formatter_class=_Formatter, **settings)
+
     def error(self, message: str) -> NoReturn:
         """One line, exit code 2."""
         print(f"{self.prog}: {message}; see `{self.prog} --help`", file=sys.stderr)
         sys.exit(2)
 
 
-def command(commands: Any, name: str, help: str, example: str, run: Callable[[argparse.Namespace], int]) -> Parser:
+def command(
+    commands: Any, name: str, help: str, example: str, run: Callable[[argparse.Namespace], int], json: bool = True
+) -> Parser:
     """A subcommand with its example and --json."""
     parser: Parser = commands.add_parser(name, help=help, description=help, epilog=f"example: {example}")
     parser.set_defaults(command=run)
-    parser.add_argument("--json", action="store_true", help="end with one machine-readable line")
+    if json:
+        parser.add_argument("--json", action="store_true", help="end with one machine-readable line")
     return parser
 
 

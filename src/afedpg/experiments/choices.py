@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -109,6 +108,8 @@ def parse_own(text: str, field: str) -> OwnPart:
         code = path.read_bytes()
     except OSError as error:
         raise ConfigError(f"{field}: cannot read {file}: {error.strerror}") from error
+    import hashlib  # loads OpenSSL, which `--help` need not wait for
+
     return OwnPart(str(path), function, hashlib.sha256(code).hexdigest())
 
 
