@@ -18,9 +18,11 @@ from pathlib import Path
 from typing import Any
 
 from afedpg.errors import AfedpgError, ConfigError
+from afedpg.experiments import plotting, published
 from afedpg.experiments.acceptance_rows import ROWS, Found, Row
 from afedpg.experiments.choices import Choices
-from afedpg.experiments.jobs import Job
+from afedpg.experiments.jobs import Job, RunJob
+from afedpg.experiments.outcome import write_outcome
 from afedpg.experiments.pool import Pool
 from afedpg.experiments.progress import Bar
 from afedpg.experiments.report import read_spent
@@ -111,7 +113,16 @@ def _check_all(options: argparse.Namespace) -> int:
             found = check(ROWS[name], choices, Path(options.store))
             passed &= found.passes
             print(f"{name}: {'passes' if found.passes else 'FALLS SHORT'}: {json.dumps(found.measured)}", flush=True)
+        _show_learning(choices, Path(options.store))
     return 0 if passed else 1
+
+
+def _show_learning(choices: Choices, store: Path) -> None:
+    """Curves of all learning rows that have been run so far, whichever were asked for this time."""
+    jobs = [job for row in ROWS.values() if row.learns for stage in row.stages for job in stage(choices)]
+    runs = [job for job in jobs if isinstance(job, RunJob) and job.finished(choices.out)]
+    if runs:
+        write_outcome(published.outcome(runs, choices.out), store / "learning", "full", plotting.save)
 
 
 if __name__ == "__main__":

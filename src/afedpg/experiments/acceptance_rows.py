@@ -38,6 +38,7 @@ class Row:
     asked: str
     stages: tuple[Stage, ...]
     measure: Callable[[Choices], Found]
+    learns: bool = False  # its runs are learning curves worth showing
 
 
 # learning: one preset, some seeds
@@ -102,7 +103,7 @@ def _tuned_row(name: str, asked: str, task: str, iterations: int, seeds: range, 
     measure = partial(
         _tuned, task=task, iterations=iterations, seeds=seeds, training=training, theta=theta, worst=worst
     )
-    return Row(name, asked, (stage,), measure)
+    return Row(name, asked, (stage,), measure, learns=True)
 
 
 # global-time: constants searched with equal effort, then the time to a return
@@ -134,6 +135,10 @@ def seconds_to_goal(run: RunJob, out: Path) -> float:
     rows = read_evaluations(run.folder(out).database)
     means = running_mean(rows["mean"], EVALUATION_WINDOW)
     return reaches(rows["seconds"][EVALUATION_WINDOW - 1 :], means[EVALUATION_WINDOW - 1 :], GOAL)
+
+
+def last_second(run: RunJob, out: Path) -> float:
+    return float(read_arrivals(run.folder(out).database)["seconds"][-1])
 
 
 def _searched(choices: Choices, method: str, constants: Constants, limit: float | None = None) -> list[RunJob]:
@@ -183,7 +188,8 @@ def _time(choices: Choices) -> Found:
         ours, theirs = (
             [seconds_to_goal(run, choices.out) for run in _timed_runs(choices, method, clock)] for method in TIMED
         )
-        ratio = median(theirs) / median(ours)
+        end = min(last_second(run, choices.out) for run in _timed_runs(choices, "fedpg", clock))
+        ratio = min(median(theirs), end) / median(ours)  # a run that never arrives took at least its whole time
         measured[f"{clock}: seconds of fedpg / afedpg, medians"] = ratio
         measured[f"{clock}: afedpg by seed"], measured[f"{clock}: fedpg by seed"] = ours, theirs
         passes &= bool(ratio >= asked)
@@ -242,6 +248,7 @@ ROWS = {
             "8 above afedpg-vanilla; the two run.toml differ in one line",
             (_swimmer_stage,),
             _swimmer,
+            learns=True,
         ),
         _tuned_row(
             "hopper-tuned",

@@ -1,0 +1,116 @@
+"""The learning rows as curves, beside the returns that others have published for the same number of samples.
+
+Others' figures are as published: other code, mostly other versions of the tasks, other networks. They say where a
+method stands, not which one wins.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from afedpg.experiments import plotting
+from afedpg.experiments.curves import Curve, Key, Mean, curves_table, over_samples, read_curve, smoothed, window_of
+from afedpg.experiments.jobs import RunJob
+from afedpg.experiments.outcome import Outcome, Picture
+from afedpg.experiments.plotting import Figure
+from afedpg.experiments.statistics import Interval, t_interval
+from afedpg.experiments.tables import Table, table
+
+TITLE = "What the learning rows learned"
+
+
+@dataclass(frozen=True)
+class Published:
+    method: str
+    samples: float  # in all
+    returns: dict[str, float]  # by task
+    source: str
+
+
+PUBLISHED = (
+    Published("REINFORCE without critic", 3e6,
+              {"swimmer": 35, "hopper": 396, "walker2d": 412, "humanoid": 438}, "Tianshou examples/mujoco, -v3"),
+    Published("VPG with GAE critic", 3e6,
+              {"swimmer": 52, "hopper": 817, "walker2d": 475}, "Spinning Up benchmark curves"),
+    Published("A2C", 1e6,
+              {"swimmer": 37, "hopper": 1253, "walker2d": 1092, "humanoid": 1726}, "Tianshou examples/mujoco, -v3"),
+    Published("A2C", 3e6,
+              {"swimmer": 40, "hopper": 1609, "walker2d": 1805, "humanoid": 5317}, "Tianshou examples/mujoco, -v3"),
+    Published("NPG", 1e6,
+              {"swimmer": 32, "hopper": 1915, "walker2d": 2503, "humanoid": 765}, "Tianshou examples/mujoco, -v3"),
+    Published("PPO", 1e6, {"hopper": 2383, "walker2d": 2288, "humanoid": 716}, "CleanRL, -v4"),
+    Published("PPO", 3e6,
+              {"swimmer": 81, "hopper": 3128, "walker2d": 4896, "humanoid": 1360}, "Tianshou examples/mujoco, -v3"),
+    Published("APPO", 1e7,
+              {"swimmer": 117, "hopper": 2793, "walker2d": 5488, "humanoid": 5439}, "Sample Factory, -v4"),
+)  # fmt: skip
+
+
+def return_at(curves: Sequence[Curve], samples: float) -> Interval | None:
+    """Mean of the seeds over the 5% of the run that end at so many samples of all agents; None if it is shorter."""
+    values = []
+    for curve in curves:
+        total = curve.samples * curve.key.agents
+        end = int(np.searchsorted(total, samples * (1 - 1e-9)))
+        if end == len(total):
+            return None
+        values.append(np.nanmean(curve.returns[max(0, end + 1 - window_of(len(total))) : end + 1]))
+    return t_interval(np.array(values))
+
+
+def comparison(curves: dict[Key, list[Curve]]) -> Table:
+    """Every published figure whose number of samples our runs of that task have reached."""
+    rows = []
+    for key, mine in curves.items():
+        for other in PUBLISHED:
+            found = return_at(mine, other.samples)
+            if found is not None and key.task in other.returns:
+                rows.append(
+                    (key.task, key.method.label, key.agents, len(mine), int(other.samples), found.value, found.low,
+                     found.high, other.method, float(other.returns[key.task]), other.source)
+                )  # fmt: skip
+    return table("task method agents seeds samples mean low high published published_return source", rows)
+
+
+def draw(curves: dict[Key, list[Curve]]) -> Figure:
+    tasks = list(dict.fromkeys(key.task for key in curves))
+    figure, axes = plotting.panels(1, len(tasks))
+    for panel, task in zip(axes[0], tasks, strict=True):
+        for key, mine in curves.items():
+            if key.task == task:
+                mean = over_samples([smoothed(curve) for curve in mine])
+                all_agents = Mean(mean.x * key.agents, mean.mean, mean.low, mean.high, mean.seeds)
+                label = key.method.label
+                plotting.curve(panel, all_agents, plotting.METHOD_COLORS[label], label, plotting.line_of(label))
+        seeds = len(next(mine for key, mine in curves.items() if key.task == task))
+        panel.set_title(f"{task}, {seeds} seed{'s' if seeds > 1 else ''}")
+        plotting.thousands(panel)
+        panel.set_xlabel("samples of all agents")
+    axes[0][0].set_ylabel("training return")
+    plotting.legend_below(figure, axes[0][0], 2)
+    return figure  # type: ignore[no-any-return]
+
+
+def outcome(runs: Sequence[RunJob], out: Path) -> Outcome:
+    curves: dict[Key, list[Curve]] = {}
+    for run in runs:
+        config = run.settings.config
+        key = Key(config.task, run.settings.method, config.agents)
+        curves.setdefault(key, []).append(read_curve(key, run, out))
+    caption = "Return of training episodes (sampled with theta~): mean of the seeds and 95% band, smoothed over 5%."
+    return Outcome(
+        title=TITLE,
+        text="The runs behind the learning rows, and what others have published for the same number of samples. eta "
+        "falls to 0 over a tuned run, so a point in its middle is not the best that fits into so many samples.",
+        verdicts=(),
+        tables={
+            "learning": curves_table(curve for mine in curves.values() for curve in mine),
+            "learning-published": comparison(curves),
+        },
+        pictures=(Picture("learning", caption, lambda: draw(curves)),),
+        shown=("learning-published",),
+    )
