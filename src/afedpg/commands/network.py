@@ -97,7 +97,7 @@ def _listens(port: int) -> None:
 
 def _add_agent(commands: Any) -> None:
     help = "take part in a federation with this machine's own environment"
-    example = "afedpg agent hopper --connect federation.example:7443 --cert agents/clinic-a"
+    example = "afedpg agent hopper --connect federation.example:7443 --cert certs/agents/clinic-a"
     parser = command(commands, "agent", help, example, _agent)
     parser.add_argument("task", metavar="TASK", help="your own environment; must be the federation's task")
     parser.add_argument("--connect", metavar="HOST:PORT", required=True, help="the server")
@@ -160,7 +160,9 @@ def _own_config(options: argparse.Namespace) -> configuration.Config:
 
 def _add_certs(commands: Any) -> None:
     help = "make the certificates of a federation: an authority, a server, an operator, and one per agent"
-    parser = command(commands, "certs", help, "afedpg certs certs --host federation.example --agents a,b,c", _certs)
+    parser = command(
+        commands, "certs", help, "afedpg certs certs --host federation.example --agents clinic-a,clinic-b", _certs
+    )
     parser.add_argument("folder", metavar="DIR", help="where to write; what is there already stays")
     parser.add_argument(
         "--host", metavar="A,B", default="localhost,127.0.0.1", help="names and addresses of the server"

@@ -1,0 +1,87 @@
+"""Every command's --help ends with an example that works, and costs next to nothing."""
+
+from __future__ import annotations
+
+import json
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import afedpg
+from afedpg import train
+from afedpg.cli import main, make_parser
+from afedpg.commands.reproduce import read_choices
+from afedpg.engine.training import configure
+
+TOP = make_parser()
+[COMMANDS] = [action.choices for action in TOP._actions if isinstance(action.choices, dict)]
+QUICK = ("train", "resume", "evaluate", "replay", "export", "runs", "certs", "completion")  # others wait, or are slow
+
+
+def example_of(parser) -> list[str]:
+    """The words behind `afedpg` in the last line of its --help."""
+    last = parser.format_help().rstrip().splitlines()[-1]
+    assert last.startswith("example: afedpg ")
+    command, _, _ = last.removeprefix("example: ").partition(" > ")  # the shell's part
+    return shlex.split(command)[1:]
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_the_parser_takes_every_example(name):
+    words = example_of(COMMANDS[name])
+    assert words[0] == name
+    options = TOP.parse_args(words)
+    if name in ("train", "server"):  # what is named must exist
+        configure(options.task, options.preset, {})
+    if name == "reproduce":
+        read_choices(options)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """Where the runs are that examples speak of."""
+    root = tmp_path_factory.mktemp("examples")
+    here = Path.cwd()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(root)
+        assert main(example_of(TOP)) == 0
+        settings = {"agents": 2, "iterations": 1, "steps": 64, "evaluate_episodes": 1}
+        train("swimmer", **settings, out="runs/swimmer-afedpg-seed0")
+    assert Path.cwd() == here
+    return root
+
+
+@pytest.mark.parametrize("name", QUICK)
+def test_the_quick_examples_run(name, folder, monkeypatch, capsys):
+    monkeypatch.chdir(folder)
+    words = example_of(COMMANDS[name])
+    if "--video" in words:  # filming without a graphics card takes a minute, and has a test of its own
+        words = words[: words.index("--video")]
+    assert main(words) == 0
+    assert capsys.readouterr().out
+    if name == "certs":  # the federation's examples belong together
+        for other in ("server", "agent"):
+            assert Path(TOP.parse_args(example_of(COMMANDS[other])).cert).is_dir()
+
+
+def test_help_of_every_command_loads_nothing_heavy():
+    code = (
+        "import json, sys\nfrom afedpg.cli import make_parser\nparser = make_parser()\n"
+        "[commands] = [action.choices for action in parser._actions if isinstance(action.choices, dict)]\n"
+        "for one in (parser, *commands.values()): assert 'example: afedpg' in one.format_help()\n"
+        "print(json.dumps(sorted(sys.modules)))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    heavy = {"numpy", "torch", "numba", "gymnasium", "mujoco", "rich", "matplotlib", "grpc", "google.protobuf", "onnx"}
+    heavy |= {"_hashlib", "sqlite3", "asyncio", "multiprocessing"}  # of the standard library, tenths of a second each
+    assert not heavy & set(json.loads(done.stdout))
+
+
+def test_the_version(capsys):
+    with pytest.raises(SystemExit) as end:
+        main(["--version"])
+    assert end.value.code == 0
+    assert capsys.readouterr().out == f"afedpg {afedpg.__version__}\n"
