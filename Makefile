@@ -17,7 +17,7 @@ check: $(VENV)/installed
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
-# Builds sdist and wheel, installs the wheel into a fresh environment and runs it there: a quarter of a minute.
+# Builds sdist and wheel, installs the wheel into a fresh environment and runs it there: about half a minute.
 wheel: $(VENV)/installed
 	$(BIN)/python tests/wheel.py
 

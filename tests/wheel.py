@@ -11,6 +11,7 @@ import importlib.metadata
 import json
 import os
 import re
+import shutil
 import subprocess
 import sys
 import sysconfig
@@ -31,7 +32,7 @@ PRESET = [
 def main() -> None:
     with tempfile.TemporaryDirectory() as name:
         place = Path(name)
-        wheel = build(place / "dist")
+        wheel = build(copy(place / "source"), place / "dist")
         check_contents(wheel)
         python = install(wheel, place / "venv")
         check_dependencies(python)
@@ -39,8 +40,17 @@ def main() -> None:
     print(f"{wheel.name}: built, installed, runs")
 
 
-def build(out: Path) -> Path:
-    call(sys.executable, "-m", "build", "--outdir", str(out), str(ROOT))
+def copy(place: Path) -> Path:
+    """As in a fresh clone: an egg-info that was left here would name files that the configuration forgets."""
+    place.mkdir()
+    for name in ("pyproject.toml", "README.md", "LICENSE"):
+        shutil.copy(ROOT / name, place)
+    shutil.copytree(ROOT / "src", place / "src", ignore=shutil.ignore_patterns("*.egg-info", "__pycache__"))
+    return place
+
+
+def build(source: Path, out: Path) -> Path:
+    call(sys.executable, "-m", "build", "--outdir", str(out), str(source))
     call(sys.executable, "-m", "twine", "check", "--strict", *(str(path) for path in out.iterdir()))
     [wheel] = out.glob("*.whl")
     return wheel
