@@ -60,7 +60,7 @@ class Rate:
 
 
 class Progress:
-    """`start` when the work begins, `moved` whenever something has changed, `stop` at the end, whichever it is."""
+    """`start` when the work begins, or else the first `moved` does; `stop` at the end, whichever it is."""
 
     def __init__(self, look: Callable[[], Look], quiet: bool = False, plain_seconds: float | None = None) -> None:
         self._look = look
@@ -68,10 +68,12 @@ class Progress:
         self._plain_seconds = PLAIN_SECONDS if plain_seconds is None else plain_seconds
         self._console: Console | None = None
         self._live: Live | None = None
+        self._begun = False
         self._started = self._shown = time.monotonic()
         self._rate = Rate(self._shown)
 
     def start(self) -> None:
+        self._begun = True
         self._started = self._shown = time.monotonic()
         self._rate = Rate(self._shown, self._look().done)
         if self._quiet or not is_terminal(sys.stderr):
@@ -99,7 +101,9 @@ class Progress:
             print(text, file=sys.stderr, flush=True)
 
     def moved(self, last: bool = False) -> None:
-        """Cheap enough for every gradient; `last` says it even if it is too soon."""
+        """Something has changed: cheap enough for every gradient; `last` says it even if it is too soon."""
+        if not self._begun:
+            self.start()
         if self._live is not None or self._quiet:
             return
         now = time.monotonic()

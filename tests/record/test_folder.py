@@ -153,7 +153,8 @@ def test_runs_are_listed(tmp_path: Path) -> None:
     (tmp_path / "broken" / "run.toml").write_text("?")
     (tmp_path / "else").mkdir()
     folder.create(tmp_path / "b" / "checkpoints" / "inner", CONFIG)  # within a run: no run of its own
-    (tmp_path / "again").symlink_to(tmp_path / "b")
+    (tmp_path / "again").symlink_to(tmp_path / "b")  # the same once more, by another name
+    (tmp_path / "else" / "loop").symlink_to(tmp_path)
     folder.create(tmp_path / "sweep" / "small" / "seed9", replace(CONFIG, seed=9))
     assert folder.list_runs(tmp_path) == [
         folder.RunSummary(tmp_path / "a", "quadratic", "afedpg", 3, 4, 0, 30, None, 0.0, "interrupted"),

@@ -21,7 +21,7 @@ class _Formatter(argparse.HelpFormatter):
 
 class Parser(argparse.ArgumentParser):
     def __init__(self, **settings: Any) -> None:
-        super().__init__(formatter_class=_Formatter, **settings)
+        super().__init__(**{"formatter_class": _Formatter, **settings})
 
     def error(self, message: str) -> NoReturn:
         """One line, exit code 2."""

@@ -28,17 +28,17 @@ def _runs(options: argparse.Namespace) -> int:
     for root in roots:
         if not root.is_dir():
             raise ConfigError(f"folder: there is no folder {root}")
-    runs = {run.path.resolve(): run for root in roots for run in find_runs(root)}  # named twice, shown once
+    runs = find_runs(*roots)
     if not runs and not options.json:
         print(f"no runs in {', '.join(str(root) for root in roots)}; `afedpg train quadratic` makes one")
     elif options.compare:
         from afedpg.experiments.comparison import compare
 
-        compared = compare(list(runs.values()), lambda text: print(f"warning: {text}", file=sys.stderr))
+        compared = compare(runs, lambda text: print(f"warning: {text}", file=sys.stderr))
         width = shutil.get_terminal_size().columns if sys.stdout.isatty() else None
         print(json.dumps(compared.to_dict()) if options.json else compared.table(width))
     else:
-        summaries = [summary for run in runs.values() for summary in list_runs(run.path)]
+        summaries = [summary for run in runs for summary in list_runs(run.path)]
         if options.json:
             print(json.dumps([{**dataclasses.asdict(summary), "path": str(summary.path)} for summary in summaries]))
             return 0

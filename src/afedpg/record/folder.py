@@ -13,6 +13,7 @@ import re
 import subprocess
 import time
 import tomllib
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
@@ -204,17 +205,22 @@ class RunSummary:
     state: str  # finished, running or interrupted
 
 
-def find_runs(root: Path, depth: int = DEPTH) -> list[RunFolder]:
-    """`root` itself, or every run folder below it, by name. What lies within a run folder is not looked at."""
+def find_runs(*roots: Path) -> list[RunFolder]:
+    """Those of `roots` that are run folders, and every run folder below the others, by name and each but once."""
+    found = {path for root in roots for path in _search(root, DEPTH)}
+    homes: dict[Path, Path] = {}
+    for path in sorted(found, key=lambda path: (path.resolve() != path.absolute(), path)):  # its own name before a link's
+        homes.setdefault(path.resolve(), path)
+    return [RunFolder(path) for path in sorted(homes.values())]
+
+
+def _search(root: Path, depth: int) -> Iterator[Path]:
+    """What lies within a run folder is not looked at."""
     if (root / "run.toml").is_file():
-        return [RunFolder(root)]
-    if depth == 0 or not root.is_dir():
-        return []
-    try:
-        inside = sorted(path for path in root.iterdir() if path.is_dir() and not path.is_symlink())
-    except OSError:  # a folder that is not ours to read
-        return []
-    return [run for path in inside for run in find_runs(path, depth - 1)]
+        yield root
+    elif depth and root.is_dir() and os.access(root, os.R_OK | os.X_OK):
+        for path in root.iterdir():
+            yield from _search(path, depth - 1)
 
 
 def list_runs(root: Path) -> list[RunSummary]:
