@@ -67,12 +67,14 @@ class Display:
     def _look(self) -> Look:
         """Asked by the thread that draws: it copies what the run may change meanwhile."""
         config, mean, delay = self._config, _mean(list(self._returns)), _mean(list(self._delays))
-        facts = (
+        facts: tuple[str, ...] = (
             f"return {mean:.4g}" if mean is not None else "no episode has ended yet",
             f"{self._rejected:,} rejected" if self._rejected else "",
             f"delay {delay:.1f}" if delay is not None else "",
             f"{self._rate.add(time.monotonic(), self._steps):,.0f} steps/s",
         )
+        if delay is None and not self._rejected:
+            facts = ("waiting for the first gradient",)
         return Look(
             label=f"{config.task} {config.method} x{config.agents} seed {config.seed}",
             count=f"{self._gradients}/{config.gradients}",

@@ -209,7 +209,7 @@ def find_runs(*roots: Path) -> list[RunFolder]:
     """Those of `roots` that are run folders, and every run folder below the others, by name and each but once."""
     found = {path for root in roots for path in _search(root, DEPTH)}
     homes: dict[Path, Path] = {}
-    for path in sorted(found, key=lambda path: (path.resolve() != path.absolute(), path)):  # its own name before a link's
+    for path in sorted(found, key=lambda path: (path.resolve() != path.absolute(), path)):  # links last
         homes.setdefault(path.resolve(), path)
     return [RunFolder(path) for path in sorted(homes.values())]
 
