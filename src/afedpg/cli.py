@@ -7,11 +7,12 @@ import sys
 from collections.abc import Callable, Sequence
 
 from afedpg import __version__
-from afedpg.commands import bench, completion, evaluate, export, network, reproduce, runs, train
+from afedpg.commands import bench, completion, dashboard, evaluate, export, network, reproduce, runs, train
 from afedpg.commands.parser import Parser
 from afedpg.errors import AfedpgError
 
-COMMANDS = (train, evaluate, export, runs, reproduce, network, bench, completion)  # in the order of `afedpg --help`
+# In the order of `afedpg --help`.
+COMMANDS = (train, evaluate, export, runs, dashboard, reproduce, network, bench, completion)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -182,20 +182,20 @@ def read_table(path: Path, table: str, order: str = "rowid") -> dict[str, NDArra
     columns = _TABLES[table]
     names = ", ".join(f'"{name}"' for name in columns)
     fields = np.dtype([(name, _DTYPES[kind.split()[0]]) for name, kind in columns.items()])
-    with _reading(path) as connection:
+    with reading(path) as connection:
         rows = np.fromiter(connection.execute(f"SELECT {names} FROM {table} ORDER BY {order}"), fields)
     return {name: np.ascontiguousarray(rows[name]) for name in columns}
 
 
 def read_notes(path: Path) -> dict[str, str]:
-    with _reading(path) as connection:
+    with reading(path) as connection:
         return dict(connection.execute("SELECT key, value FROM notes"))
 
 
 def read_last(path: Path, arrivals: int = 100) -> tuple[int, float | None, float]:
     """Applied gradients so far, the mean return of that many newest arrivals, and the seconds of the newest."""
     newest = f"SELECT seconds, mean_return, gradient FROM arrivals ORDER BY gradient DESC LIMIT {int(arrivals)}"
-    with _reading(path) as connection:
+    with reading(path) as connection:
         rows = connection.execute(newest).fetchall()
     returns = [value for _, value, _ in rows if value is not None]
     mean = sum(returns) / len(returns) if returns else None
@@ -238,10 +238,12 @@ def read_theta_returns(path: Path) -> dict[str, float]:
 
 
 @contextmanager
-def _reading(path: Path) -> Iterator[sqlite3.Connection]:
-    """Read-only: looking at a run never changes it."""
+def reading(path: Path) -> Iterator[sqlite3.Connection]:
+    """Read-only: looking at a run never changes it, and nobody who writes it waits."""
+    # Without a write-ahead log nobody writes; SQLite would leave an empty one behind in looking for it.
+    mode = "mode=ro" if Path(f"{path}-wal").exists() else "mode=ro&immutable=1"
     try:
-        with closing(sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True)) as connection:
+        with closing(sqlite3.connect(f"{path.absolute().as_uri()}?{mode}", uri=True)) as connection:
             yield connection
     except sqlite3.Error as error:
         raise AfedpgError(f"cannot read {path}: {error}") from error

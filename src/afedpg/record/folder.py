@@ -79,6 +79,10 @@ class RunFolder:
             if then.get(name) != now.get(name)
         ]
 
+    def is_written(self) -> bool:
+        """Somebody holds the lock: the run goes on."""
+        return _is_locked(self.path)
+
     def lock(self) -> RunLock:
         """`with folder.lock():` around everything that writes; freed when the process ends, however it ends."""
         return RunLock(self.path)
@@ -237,13 +241,14 @@ def list_runs(root: Path) -> list[RunSummary]:
 def summarize(run: RunFolder) -> RunSummary:
     config = run.config()
     gradients, last_return, seconds, state = 0, None, 0.0, ""
+    written = run.is_written()  # before its notes are read: the last thing a run does is to say that it is finished
     try:
         gradients, last_return, seconds = database.read_last(run.database)
         state = database.read_notes(run.database).get("state", "")
     except AfedpgError:  # killed before its first row: the run counts as interrupted at the start
         gradients = 0
     if state != "finished":
-        state = "running" if _is_locked(run.path) else "interrupted"
+        state = "running" if written else "interrupted"
     return RunSummary(
         run.path, config.task, config.method, config.agents, config.seed,
         gradients, config.gradients, last_return, seconds, state,

@@ -1,0 +1,141 @@
+"""The routes. A run is addressed by the id that the catalog gave it; no request names a path."""
+
+from __future__ import annotations
+
+import gzip
+import hashlib
+import importlib.resources
+import json
+from collections import OrderedDict
+from collections.abc import Sequence
+from pathlib import Path
+from threading import Lock
+
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import FileResponse, PlainTextResponse, Response
+from starlette.routing import Route
+
+from afedpg.dashboard.catalog import VIDEOS, Catalog, videos_of
+from afedpg.dashboard.follow import Follower
+from afedpg.dashboard.guard import Guard
+from afedpg.errors import AfedpgError
+
+MOST_FOLLOWED = 64  # runs whose aggregates stay in memory
+MOST_ASKED = 48  # runs in one request
+LONGEST_WINDOW = 5000  # gradients of a timeline
+MEDIA_TYPES = {".css": "text/css", ".js": "text/javascript", ".html": "text/html", ".svg": "image/svg+xml"}
+
+
+class Pages:
+    """What the routes share."""
+
+    def __init__(self, roots: Sequence[Path]) -> None:
+        self._catalog = Catalog(roots)
+        self._followers: OrderedDict[str, Follower] = OrderedDict()
+        self._lock = Lock()
+        self._assets, self._digest = _assets()
+
+    def index(self, request: Request) -> Response:
+        return _text(request, self._assets["index.html"].replace(b"{digest}", self._digest.encode()), "text/html")
+
+    def asset(self, request: Request) -> Response:
+        name = request.path_params["name"]
+        if name not in self._assets or request.path_params["digest"] != self._digest:
+            raise HTTPException(404)
+        response = _text(request, self._assets[name], MEDIA_TYPES[Path(name).suffix])
+        response.headers["Cache-Control"] = "private, max-age=31536000, immutable"  # its address changes with it
+        return response
+
+    def runs(self, request: Request) -> Response:
+        body = json.dumps({"runs": self._catalog.describe()}).encode()
+        tag = f'"{hashlib.sha256(body).hexdigest()[:20]}"'
+        if request.headers.get("if-none-match") == tag:
+            return Response(status_code=304, headers={"ETag": tag})
+        response = _text(request, body, "application/json")
+        response.headers["ETag"] = tag
+        return response
+
+    def updates(self, request: Request) -> Response:
+        """?at=ID~CURSOR, once per run; an empty cursor asks for everything."""
+        asked = request.query_params.getlist("at")[:MOST_ASKED]
+        changes = {}
+        for run, _, cursor in (entry.partition("~") for entry in asked):
+            follower = self._follower(run)
+            changes[run] = {"gone": True} if follower is None else follower.changes(cursor)
+        return _text(request, json.dumps(changes).encode(), "application/json")
+
+    def timeline(self, request: Request) -> Response:
+        follower = self._follower(request.path_params["run"])
+        if follower is None:
+            raise HTTPException(404)
+        last, count = _number(request, "last"), _number(request, "count")
+        try:
+            found = follower.timeline(last, max(1, min(count or 200, LONGEST_WINDOW)))
+        except AfedpgError as error:
+            raise HTTPException(404) from error
+        return _text(request, json.dumps(found).encode(), "application/json")
+
+    def video(self, request: Request) -> Response:
+        entry = self._catalog.entries().get(request.path_params["run"])
+        for path in videos_of(entry.folder) if entry is not None else ():
+            if path.name == request.path_params["name"]:  # compared with what is there, never joined to a path
+                return FileResponse(path, media_type=VIDEOS[path.suffix])
+        raise HTTPException(404)
+
+    def _follower(self, run: str) -> Follower | None:
+        entry = self._catalog.entries().get(run)
+        if entry is None:
+            return None
+        with self._lock:
+            known = self._followers.pop(run, None)
+            if known is None or known.entry.config != entry.config:  # another run may have taken its place
+                known = Follower(entry)
+            self._followers[run] = known
+            while len(self._followers) > MOST_FOLLOWED:
+                self._followers.popitem(last=False)
+            return known
+
+
+def make_app(roots: Sequence[Path], port: int, token: str | None) -> Guard:
+    """Read-only. `token` is None on loopback."""
+    pages = Pages(roots)
+    routes = [
+        Route("/", pages.index),
+        Route("/assets/{digest}/{name}", pages.asset),
+        Route("/api/runs", pages.runs),
+        Route("/api/updates", pages.updates),
+        Route("/api/runs/{run}/timeline", pages.timeline),
+        Route("/api/runs/{run}/videos/{name}", pages.video),
+        Route("/favicon.ico", lambda request: Response(status_code=204)),
+    ]
+    return Guard(Starlette(routes=routes, exception_handlers={HTTPException: _failed}), port, token)
+
+
+def _failed(request: Request, error: Exception) -> Response:
+    status = error.status_code if isinstance(error, HTTPException) else 500
+    return PlainTextResponse("not found\n" if status == 404 else "no\n", status)
+
+
+def _assets() -> tuple[dict[str, bytes], str]:
+    """The page's files by name, and a digest of them all."""
+    folder = importlib.resources.files("afedpg.dashboard") / "static"
+    files = {entry.name: entry.read_bytes() for entry in folder.iterdir() if Path(entry.name).suffix in MEDIA_TYPES}
+    return files, hashlib.sha256(b"".join(files[name] for name in sorted(files))).hexdigest()[:16]
+
+
+def _text(request: Request, body: bytes, media_type: str) -> Response:
+    headers = {"Vary": "Accept-Encoding"}
+    if len(body) > 1000 and "gzip" in request.headers.get("accept-encoding", ""):
+        body, headers["Content-Encoding"] = gzip.compress(body, 5, mtime=0), "gzip"
+    return Response(body, headers=headers, media_type=media_type)
+
+
+def _number(request: Request, name: str) -> int | None:
+    text = request.query_params.get(name, "")
+    if not text:
+        return None
+    if not (text.isascii() and text.isdecimal() and len(text) < 16):
+        raise HTTPException(400)
+    return int(text)

@@ -1,0 +1,130 @@
+"""The agents of a run: what each has done, from its rows, and what it is doing.
+
+How that is known depends on the engine. A live server (local, grpc) writes down once a second who is connected and when
+each was last heard. In virtual time everybody works except those whom the timing model says otherwise of.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from afedpg.config import Config
+from afedpg.dashboard.buckets import rounded
+from afedpg.dashboard.tail import Rows
+
+MOST_SHOWN = 500  # rows of the page's table
+MOST_KNOWN = 100_000
+LONGEST_DELAY = 1 << 16  # delays beyond are counted there
+BINS = 48
+ABSENT = ("away", "left", "not yet", "silent")  # states of agents that are not at work
+STALE_SECONDS = 10.0  # a status this old says nothing about who is there
+
+
+class Members:
+    def __init__(self) -> None:
+        self._places: dict[int, int] = {}  # agent -> column
+        self._sums: dict[str, NDArray[np.float64]] = {}
+        self.delays: NDArray[np.int64] = np.zeros(1, np.int64)  # how often each delay occurred
+        self._resize(16)
+
+    def _resize(self, size: int) -> None:
+        names = ("gradients", "delay", "delay_high", "returns", "return", "first", "last", "iteration", "up", "down")
+        for name in names:
+            old = self._sums.get(name, np.zeros(0))
+            self._sums[name] = np.append(old, np.zeros(size - len(old)))
+
+    def add(self, rows: Rows) -> None:
+        if not len(rows["agent"]):
+            return
+        delay = np.clip(rows["delay"], 0, LONGEST_DELAY)
+        counts = np.bincount(delay.astype(np.int64), minlength=len(self.delays))
+        counts[: len(self.delays)] += self.delays
+        self.delays = counts
+        place, known = self._place(rows["agent"].astype(np.int64))
+        rows = {name: column[known] for name, column in rows.items()}
+        sums, place = self._sums, place[known]
+        fresh = np.unique(place[sums["gradients"][place] == 0], return_index=False)
+        np.add.at(sums["gradients"], place, 1)
+        np.add.at(sums["delay"], place, rows["delay"])
+        np.maximum.at(sums["delay_high"], place, rows["delay"])
+        told = ~np.isnan(rows["mean_return"])
+        np.add.at(sums["returns"], place[told], 1)
+        np.add.at(sums["return"], place[told], rows["mean_return"][told])
+        np.add.at(sums["up"], place, rows["bytes_up"])
+        np.add.at(sums["down"], place, rows["bytes_down"])
+        sums["first"][fresh] = np.inf
+        np.minimum.at(sums["first"], place, rows["seconds"])
+        np.maximum.at(sums["last"], place, rows["seconds"])
+        np.maximum.at(sums["iteration"], place, rows["iteration"] + 1)
+
+    def _place(self, agents: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
+        names, inverse = np.unique(agents, return_inverse=True)
+        for name in names.tolist():
+            if name not in self._places and len(self._places) < MOST_KNOWN:
+                self._places[name] = len(self._places)
+        if len(self._places) > len(self._sums["gradients"]):
+            self._resize(2 * len(self._places))
+        places = np.array([self._places.get(name, -1) for name in names.tolist()], np.int64)[inverse]
+        return places, places >= 0
+
+    def histogram(self) -> dict[str, list[int]]:
+        """Counts of equally wide ranges of delays, one delay each where there are few."""
+        longest = int(np.flatnonzero(self.delays).max(initial=0))
+        width = -(-(longest + 1) // BINS)
+        starts = np.arange(0, longest + 1, width)
+        return {"delay": starts.tolist(), "count": np.add.reduceat(self.delays, starts).tolist(), "width": [width]}
+
+    def table(self, config: Config, status: dict[str, Any], state: str, seconds: float) -> dict[str, Any]:
+        """Columns, an entry per agent, by number; agents that have sent nothing yet included."""
+        told = {entry["agent"]: entry for entry in status.get("agents", ())}
+        expected = range(config.agents) if config.engine == "virtual" else ()
+        everyone = sorted({*self._places, *told, *expected})
+        shown = everyone[:MOST_SHOWN]
+        place = np.array([self._places.get(agent, -1) for agent in shown], np.int64)
+        sums = {name: np.where(place >= 0, column[place], 0.0) for name, column in self._sums.items()}
+        with np.errstate(invalid="ignore", divide="ignore"):
+            speed = (sums["last"] - sums["first"]) / (sums["gradients"] - 1)
+            columns = {
+                "gradients": rounded(sums["gradients"]), "delay": rounded(sums["delay"] / sums["gradients"]),
+                "delay_high": rounded(sums["delay_high"]), "return": rounded(sums["return"] / sums["returns"]),
+                "seconds_per_gradient": rounded(np.where(sums["gradients"] > 1, speed, np.nan)),
+                "bytes_up": rounded(sums["up"]), "bytes_down": rounded(sums["down"]),
+                "last_seen": rounded(np.where(sums["gradients"] > 0, seconds - sums["last"], np.nan)),
+            }  # fmt: skip
+        age = max(0.0, time.time() - status.get("time", 0.0)) if state == "running" else 0.0
+        over = {"finished": "done", "interrupted": "stopped"}.get(state)
+        states = [over or _state(agent, config, told.get(agent), seconds, age) for agent in shown]
+        for row, agent in enumerate(shown):
+            if agent in told:  # a server knows better: it measures from hand-out to arrival, and hears heartbeats
+                columns["seconds_per_gradient"][row] = told[agent]["seconds_per_gradient"] or None
+                columns["last_seen"][row] = round(told[agent]["last_seen"] + age, 1)
+        names = [str(told[agent]["name"])[:80] if agent in told else "" for agent in shown]
+        rejected = [told[agent]["rejected"] if agent in told else None for agent in shown]
+        return {
+            "agent": shown, "name": names, "state": states, "rejected": rejected, "everyone": len(everyone), **columns,
+        }  # fmt: skip
+
+    def out(self, config: Config, status: dict[str, Any], seconds: float) -> dict[int, tuple[int, float]]:
+        """Of every agent at work whose gradient has not come: the step and the time it was sent out at."""
+        told = {entry["agent"]: entry for entry in status.get("agents", ())}
+        steps, last = self._sums["iteration"], self._sums["last"]
+        return {
+            agent: (int(steps[place]), float(last[place]))
+            for agent, place in self._places.items()
+            if _state(agent, config, told.get(agent), seconds, 0.0) not in ABSENT
+        }
+
+
+def _state(agent: int, config: Config, told: dict[str, Any] | None, seconds: float, age: float) -> str:
+    if config.engine != "virtual":
+        return str(told["state"]) if told is not None and age < STALE_SECONDS else "unknown"
+    timing = config.timing
+    if timing.late.get(str(agent), 0.0) > seconds:
+        return "not yet"
+    if timing.drop.get(str(agent), float("inf")) <= seconds:
+        return "left"
+    return "silent" if agent in timing.silent else "working"

@@ -1,0 +1,150 @@
+// A canvas in a figure: sharp at any pixel density, drawn only while it is in sight, with a readout beside the pointer.
+
+let palette = null;
+
+/** The page's colours, as the style sheet has them in the present theme. */
+export function colors() {
+  if (palette === null) {
+    const style = getComputedStyle(document.documentElement);
+    const get = (name) => style.getPropertyValue(name).trim();
+    palette = {
+      ink: get("--ink"), soft: get("--soft"), line: get("--line"), grid: get("--grid"), card: get("--card"),
+      fresh: get("--fresh"), middle: get("--middle"), stale: get("--stale"), refused: get("--refused"), out: get("--out"),
+      series: [0, 1, 2, 3, 4, 5, 6, 7].map((slot) => get(`--series-${slot}`)),
+    };
+  }
+  return palette;
+}
+
+const boards = new Set();
+
+export function recolor() {
+  palette = null;
+  for (const board of boards) board.redraw();
+}
+
+const inSight = new IntersectionObserver((entries) => {
+  for (const entry of entries) {
+    const board = [...boards].find((board) => board.canvas === entry.target);
+    board.visible = entry.isIntersecting;
+    if (board.visible && board.stale) board.redraw();
+  }
+}, { rootMargin: "200px" });
+
+export class Board {
+  constructor(figure, height, paint) {
+    this.figure = figure;
+    this.height = height;
+    this.paint = paint;
+    this.visible = true;
+    this.stale = false;
+    this.canvas = document.createElement("canvas");
+    this.canvas.tabIndex = 0;
+    this.canvas.setAttribute("role", "img");
+    this.readout = document.createElement("div");
+    this.readout.className = "readout";
+    this.readout.setAttribute("role", "status");
+    this.readout.hidden = true;
+    const frame = document.createElement("div");
+    frame.className = "frame";
+    frame.append(this.canvas, this.readout);
+    figure.append(frame);
+    boards.add(this);
+    inSight.observe(this.canvas);
+    new ResizeObserver(() => this.redraw()).observe(frame);
+  }
+
+  get width() {
+    return this.canvas.parentElement.clientWidth;
+  }
+
+  describe(text) {
+    this.canvas.setAttribute("aria-label", text);
+  }
+
+  redraw() {
+    if (!this.visible) {
+      this.stale = true;
+      return;
+    }
+    if (this.waiting) return;
+    this.waiting = true;
+    requestAnimationFrame(() => {
+      this.waiting = this.stale = false;
+      this.#draw();
+    });
+  }
+
+  #draw() {
+    const width = this.width, height = this.height, density = window.devicePixelRatio || 1;
+    if (!width) return;
+    const pixels = [Math.round(width * density), Math.round(height * density)];
+    if (this.canvas.width !== pixels[0] || this.canvas.height !== pixels[1]) {
+      [this.canvas.width, this.canvas.height] = pixels;
+      this.canvas.style.width = `${width}px`;
+      this.canvas.style.height = `${height}px`;
+    }
+    const context = this.canvas.getContext("2d");
+    context.setTransform(density, 0, 0, density, 0, 0);
+    context.clearRect(0, 0, width, height);
+    context.font = "12px system-ui, sans-serif";
+    this.paint(context, width, height, colors());
+  }
+
+  /** Rows of [colour or null, text, value] beside (x, y); null hides it. */
+  say(x, y, title, rows) {
+    if (title === null) {
+      this.readout.hidden = true;
+      return;
+    }
+    const head = document.createElement("p");
+    head.textContent = title;
+    const list = document.createElement("ul");
+    for (const [color, text, value] of rows) {
+      const item = document.createElement("li");
+      const mark = document.createElement("i");
+      if (color) mark.style.background = color;
+      const name = document.createElement("span");
+      name.textContent = text;
+      const number = document.createElement("b");
+      number.textContent = value;
+      item.append(mark, name, number);
+      list.append(item);
+    }
+    this.readout.replaceChildren(head, list);
+    this.readout.hidden = false;
+    const size = this.readout.getBoundingClientRect();
+    const left = x + 14 + size.width > this.width ? x - size.width - 14 : x + 14;
+    this.readout.style.left = `${Math.max(0, left)}px`;
+    this.readout.style.top = `${Math.max(0, Math.min(y - size.height / 2, this.height - size.height))}px`;
+  }
+}
+
+/** Data behind a picture, for who cannot see it: a table that is made when it is opened. */
+export function addTable(figure, rows) {
+  const details = document.createElement("details");
+  details.className = "data";
+  const summary = document.createElement("summary");
+  summary.textContent = "Data as a table";
+  details.append(summary);
+  const fill = () => {
+    details.querySelector(".scroll")?.remove();
+    if (!details.open) return;
+    const [head, ...body] = rows();
+    const table = document.createElement("table");
+    const line = (cells, kind, parent) => {
+      const row = parent.insertRow();
+      for (const text of cells) row.append(Object.assign(document.createElement(kind), { textContent: text }));
+    };
+    line(head, "th", table.createTHead());
+    const rest = table.createTBody();
+    for (const cells of body) line(cells, "td", rest);
+    const scroll = document.createElement("div");
+    scroll.className = "scroll";
+    scroll.tabIndex = 0;
+    scroll.append(table);
+    details.append(scroll);
+  };
+  details.addEventListener("toggle", fill);
+  figure.append(details);
+}

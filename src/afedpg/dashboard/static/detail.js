@@ -1,0 +1,145 @@
+// One run in detail: its facts, its numbers, its agents, what was refused, and the film of its policy.
+
+import { smooth } from "./curves.js";
+import { bytes, count, NONE, number, seconds } from "./scales.js";
+import { Table } from "./tables.js";
+
+const brief = (value) => (value === null ? NONE : number(+value.toPrecision(3)));
+const byId = (id) => document.getElementById(id);
+
+export class Detail {
+  constructor() {
+    this.tiles = new Map();
+    this.films = "";
+    const total = () => this.gradients || 1;
+    this.agents = new Table(byId("agents"), [
+      { name: "Agent", wide: true, text: (a) => a.name || `agent ${a.agent}`, value: (a) => -a.agent },
+      { name: "State", wide: true, text: (a) => a.state, value: (a) => a.state, mark: (cell, a) => (cell.dataset.state = a.state) },
+      { name: "Gradients", text: (a) => count(a.gradients), value: (a) => a.gradients },
+      {
+        name: "Share", text: (a) => `${((100 * a.gradients) / total()).toFixed(1)}%`, value: (a) => a.gradients,
+        mark: (cell, a) => {
+          cell.classList.add("share");
+          cell.style.setProperty("--share", `${(100 * a.gradients) / (this.most || 1)}%`);
+        },
+      },
+      { name: "Time per gradient", text: (a) => seconds(a.seconds_per_gradient), value: (a) => a.seconds_per_gradient },
+      { name: "Mean delay", text: (a) => number(a.delay), value: (a) => a.delay },
+      { name: "Longest", text: (a) => count(a.gradients ? a.delay_high : null), value: (a) => a.delay_high },
+      { name: "Mean return", text: (a) => number(a.return), value: (a) => a.return },
+      { name: "Up", text: (a) => bytes(a.bytes_up), value: (a) => a.bytes_up },
+      { name: "Down", text: (a) => bytes(a.bytes_down), value: (a) => a.bytes_down },
+      { name: "Refused", text: (a) => (a.rejected === null ? NONE : count(a.rejected)), value: (a) => a.rejected },
+      { name: "Last seen", text: (a) => (a.last_seen === null ? NONE : `${seconds(a.last_seen)} ago`), value: (a) => a.last_seen },
+    ], "The agents of the run");
+    this.reasons = new Table(byId("reasons"), [
+      { name: "Reason", wide: true, text: ([reason]) => reason },
+      { name: "Reports", text: ([, times]) => count(times) },
+    ], "Why reports were refused; # stands for a number");
+    this.newest = new Table(byId("rejected"), [
+      { name: "Time", text: ([at]) => seconds(at) },
+      { name: "Iteration", text: ([, iteration]) => count(iteration) },
+      { name: "Agent", text: ([, , agent]) => `${agent}` },
+      { name: "Reason", wide: true, text: ([, , , reason]) => reason },
+    ], "The newest refused reports");
+  }
+
+  show({ run, data }) {
+    byId("run-name").textContent = run.name;
+    byId("run-facts").textContent = `${run.task}, ${run.method}, ${run.agents} ${run.agents === 1 ? "agent" : "agents"}, seed ${run.seed}, ${run.engine} engine, ${data.state}`;
+    byId("trouble").hidden = !data.error;
+    byId("trouble").textContent = data.error;
+    this.#tiles(run, data);
+    this.#agents(run, data);
+    this.#refused(data.rejected);
+    this.#film(run, data.videos);
+  }
+
+  #tiles(run, data) {
+    const { curve } = data;
+    const clock = run.engine === "virtual" ? "virtual time" : "time";
+    const evaluated = data.evaluations.at(-1);
+    const delays = data.delays.count.reduce((sum, times, i) => sum + times * (data.delays.delay[i] + (data.delays.width[0] - 1) / 2), 0);
+    const working = data.agents.state.filter((state) => state === "working").length;
+    this.#tile("Return", brief(smooth(curve.mean_return, 3).at(-1) ?? null), evaluated ? `θ ${evaluated[4]} ${brief(evaluated[6])}` : "training episodes");
+    this.#tile("Gradients", count(data.gradients), `of ${count(data.total)}`, data.total ? data.gradients / data.total : 0);
+    this.#tile("Iterations", count(curve.iteration.at(-1) ?? 0), `${count(data.totals.steps)} samples`);
+    this.#tile(clock[0].toUpperCase() + clock.slice(1), seconds(data.seconds), this.#pace(data));
+    this.#tile("Mean delay", data.gradients ? number(delays / data.gradients) : NONE, `newest ${number(curve.delay.at(-1) ?? null)}`);
+    this.#tile("Concurrency", number(data.concurrency.concurrency.at(-1) ?? null), data.state === "running" ? `${working} working now` : "agents at once");
+    this.#tile("Traffic", bytes(data.totals.bytes_up + data.totals.bytes_down), `${bytes(data.totals.bytes_up)} up`);
+    this.#tile("Refused", count(data.rejected.count), data.rejected.count ? "reports" : "no report");
+  }
+
+  #pace(data) {
+    if (data.state !== "running") return data.state;
+    const [first, last] = [data.paces[0], data.paces.at(-1)];
+    const rate = last && last[0] > first[0] ? (1000 * (last[1] - first[1])) / (last[0] - first[0]) : data.rate;
+    if (!rate) return "running";
+    return `${number(+rate.toPrecision(3))}/s, ${seconds((data.total - data.gradients) / rate)} left`;
+  }
+
+  #tile(name, value, note, share = null) {
+    let tile = this.tiles.get(name);
+    if (!tile) {
+      const [box, term, big, small] = ["div", "dt", "dd", "dd"].map((kind) => document.createElement(kind));
+      term.textContent = name;
+      big.className = "big";
+      small.className = "small";
+      box.append(term, big, small);
+      if (share !== null) {
+        const bar = document.createElement("progress");
+        bar.setAttribute("aria-hidden", "true");
+        box.append(bar);
+      }
+      tile = { box, term, big, small };
+      this.tiles.set(name, tile);
+      const twin = name.endsWith("ime") && [...this.tiles.keys()].find((other) => other !== name && other.endsWith("ime"));
+      if (twin) {
+        this.tiles.get(twin).box.replaceWith(box);
+        this.tiles.delete(twin);
+      } else byId("tiles").append(box);
+    }
+    tile.big.textContent = value;
+    tile.small.textContent = note;
+    if (share !== null) tile.box.querySelector("progress").value = share;
+  }
+
+  #agents(run, data) {
+    const { agents } = data;
+    this.gradients = data.gradients;
+    this.most = Math.max(1, ...agents.gradients);
+    const columns = Object.keys(agents).filter((name) => name !== "everyone");
+    this.agents.show(agents.agent.map((_, i) => Object.fromEntries(columns.map((name) => [name, agents[name][i]]))));
+    const hidden = agents.everyone - agents.agent.length;
+    const clock = run.engine === "virtual" ? "Times are virtual." : "";
+    byId("agents-note").textContent = `${hidden > 0 ? `The first ${agents.agent.length} of ${count(agents.everyone)} agents. ` : ""}${clock}`;
+  }
+
+  #refused(rejected) {
+    byId("rejected-none").hidden = rejected.count > 0;
+    byId("rejected-some").hidden = rejected.count === 0;
+    this.reasons.show(rejected.reasons);
+    this.newest.show(rejected.newest);
+  }
+
+  #film(run, videos) {
+    byId("film").hidden = !videos.length;
+    const films = `${run.id} ${videos.join("/")}`;
+    if (films === this.films) return; // a film that plays goes on
+    this.films = films;
+    const still = matchMedia("(prefers-reduced-motion: reduce)").matches;
+    byId("videos").replaceChildren(...videos.map((name) => {
+      const source = `/api/runs/${run.id}/videos/${encodeURIComponent(name)}`;
+      const moving = !name.endsWith(".gif");
+      const film = document.createElement(moving ? "video" : "img");
+      if (moving) Object.assign(film, { controls: true, loop: true, muted: true, playsInline: true, preload: "metadata", autoplay: !still });
+      film[moving ? "ariaLabel" : "alt"] = `The policy acting, ${name}`;
+      film.src = source;
+      const figure = document.createElement("figure"), caption = document.createElement("figcaption");
+      caption.textContent = name;
+      figure.append(film, caption);
+      return figure;
+    }));
+  }
+}

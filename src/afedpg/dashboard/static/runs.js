@@ -1,0 +1,130 @@
+// The list of runs: filter, choose, and the colour each is drawn in.
+
+import { colors } from "./canvas.js";
+import { count, number } from "./scales.js";
+
+const FIRST_SHOWN = 4; // runs that are shown before anybody has chosen
+const PREFERRED = { afedpg: 0, fedpg: 1, "afedpg-vanilla": 2, a3c: 3, pg: 4 }; // the figures' own colours
+const DASHES = [[], [7, 4], [2, 4]];
+const byId = (id) => document.getElementById(id);
+
+export class RunList {
+  constructor(store, chosen) {
+    this.store = store;
+    this.chosen = chosen;
+    this.touched = false; // until then, runs that start are shown by themselves
+    this.slots = new Map(); // run id -> its place in the palette
+    this.items = new Map(); // run id -> elements
+    byId("filter").addEventListener("input", () => this.show());
+    byId("show-none").addEventListener("click", () => this.#set([]));
+    byId("show-filtered").addEventListener("click", () => this.#set(this.#filtered().slice(0, 24).map((run) => run.id)));
+  }
+
+  of(id) {
+    return this.store.runs.find((run) => run.id === id);
+  }
+
+  choose(ids) {
+    this.touched = true;
+    this.store.shown = ids;
+  }
+
+  #set(ids) {
+    this.choose(ids);
+    this.show();
+    this.chosen();
+  }
+
+  color(id) {
+    return colors().series[(this.slots.get(id) ?? 0) % colors().series.length];
+  }
+
+  dash(id) {
+    return DASHES[Math.floor((this.slots.get(id) ?? 0) / colors().series.length) % DASHES.length];
+  }
+
+  #filtered() {
+    const words = byId("filter").value.toLowerCase().split(/\s+/).filter(Boolean);
+    const text = (run) => `${run.name} ${run.task} ${run.method} ${run.engine} ${run.state} seed${run.seed} ${run.agents} agents`.toLowerCase();
+    return this.store.runs.filter((run) => words.every((word) => text(run).includes(word)));
+  }
+
+  /** Whoever has not chosen sees what goes on now, or else what was written last. */
+  #suggest() {
+    const newest = [...this.store.runs].sort((a, b) => b.changed - a.changed);
+    const running = newest.filter((run) => run.state === "running");
+    const known = this.store.shown.filter((id) => this.of(id));
+    const wanted = running.length ? running.slice(0, FIRST_SHOWN).map((run) => run.id) : known.length ? [] : newest.slice(0, 1).map((run) => run.id);
+    this.store.shown = [...new Set([...known, ...wanted])];
+  }
+
+  show() {
+    const { store } = this;
+    if (!this.touched) this.#suggest();
+    else if (store.runs.length) store.shown = store.shown.filter((id) => this.of(id));
+    this.#assign();
+    const filtered = this.#filtered();
+    byId("run-count").textContent = `${store.shown.length} of ${store.runs.length} shown`;
+    byId("no-runs").hidden = store.runs.length > 0;
+    const place = byId("run-list");
+    const items = filtered.map((run) => this.#item(run));
+    if (items.length !== place.children.length || items.some((item, i) => item !== place.children[i])) place.replaceChildren(...items);
+    this.mark();
+  }
+
+  #assign() {
+    for (const id of this.slots.keys()) if (!this.store.shown.includes(id)) this.slots.delete(id);
+    for (const id of this.store.shown) {
+      if (this.slots.has(id)) continue;
+      const taken = new Set(this.slots.values());
+      const wanted = PREFERRED[this.of(id)?.method];
+      let slot = wanted !== undefined && !taken.has(wanted) ? wanted : 0;
+      while (taken.has(slot)) slot++;
+      this.slots.set(id, slot);
+    }
+  }
+
+  #item(run) {
+    let parts = this.items.get(run.id);
+    if (!parts) {
+      parts = this.#build(run);
+      this.items.set(run.id, parts);
+    }
+    parts.name.textContent = run.name;
+    parts.facts.textContent = `${run.task}, ${run.method}, ${run.agents} ${run.agents === 1 ? "agent" : "agents"}, seed ${run.seed}`;
+    parts.state.textContent = run.state;
+    parts.state.dataset.state = run.state;
+    parts.value.textContent = run.return === null ? "" : `return ${number(run.return)}`;
+    parts.progress.max = run.total;
+    parts.progress.value = run.gradients;
+    parts.progress.setAttribute("aria-label", `${count(run.gradients)} of ${count(run.total)} gradients`);
+    return parts.item;
+  }
+
+  #build(run) {
+    const make = (kind, className) => Object.assign(document.createElement(kind), { className });
+    const item = make("li", "run"), label = make("label", ""), box = make("input", "");
+    const name = make("span", "name"), facts = make("span", "facts"), state = make("span", "state");
+    const value = make("span", "value"), progress = make("progress", ""), line = make("span", "line");
+    box.type = "checkbox";
+    box.dataset.run = run.id;
+    box.addEventListener("change", () => {
+      const rest = this.store.shown.filter((id) => id !== run.id);
+      this.#set(box.checked ? [...rest, run.id] : rest);
+    });
+    line.append(state, value);
+    label.append(box, name, facts, line, progress);
+    item.append(label);
+    return { item, box, name, facts, state, value, progress };
+  }
+
+  /** Colours and ticks, as the choice is. */
+  mark() {
+    for (const [id, { item, box }] of this.items) {
+      const shown = this.store.shown.includes(id);
+      box.checked = shown;
+      item.dataset.shown = shown;
+      item.style.setProperty("--mine", shown ? this.color(id) : "transparent");
+    }
+  }
+}

@@ -1,0 +1,115 @@
+"""The rows of a run.db that are new since the last look, read in short transactions that no writer waits for."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from afedpg.record.database import reading
+
+CHUNK = 10_000  # rows read at once: a long run arrives in pieces, and the page draws the first while it waits
+COLUMNS = (
+    "gradient", "iteration", "agent", "version", "delay", "seconds", "steps", "mean_return", "gradient_norm",
+    "step_length", "lookahead_length", "bytes_up", "bytes_down",
+)  # fmt: skip
+_ARRIVALS = f"SELECT {', '.join(COLUMNS)} FROM arrivals WHERE gradient > ? ORDER BY gradient LIMIT {CHUNK}"
+_LAST = f"SELECT {', '.join(COLUMNS)} FROM arrivals WHERE gradient = ?"
+_REJECTED = f"""SELECT sequence, seconds, iteration, agent, reason FROM rejected
+                WHERE sequence > ? ORDER BY sequence LIMIT {CHUNK}"""
+_EVALUATIONS = f"""SELECT rowid, iteration, gradients, samples, seconds, kind, environment, mean, low, high
+                   FROM evaluations WHERE rowid > ? ORDER BY rowid LIMIT {CHUNK}"""
+
+Rows = dict[str, NDArray[np.float64]]
+
+
+class Rejection(NamedTuple):
+    sequence: int
+    seconds: float
+    iteration: int
+    agent: int
+    reason: str
+
+
+class Evaluated(NamedTuple):
+    row: int
+    iteration: int
+    gradients: int
+    samples: int
+    seconds: float
+    kind: str
+    environment: str
+    mean: float | None
+    low: float | None
+    high: float | None
+
+
+@dataclass(frozen=True)
+class News:
+    arrivals: Rows
+    rejected: list[Rejection]
+    evaluations: list[Evaluated]
+    notes: dict[str, str]
+    more: bool  # there are further rows: look again
+    afresh: bool  # everything read before is void
+
+
+@dataclass
+class Tail:
+    """Where reading goes on. A run that went back to a checkpoint, or another one in its place, is read afresh."""
+
+    path: Path
+    _inode: tuple[int, int] | None = None
+    _last: tuple[Any, ...] | None = None  # the newest arrival, as read
+    _sequence: int = -1
+    _evaluation: int = 0
+    _fresh: bool = field(default=True, init=False)
+
+    def read(self) -> News:
+        """Raises AfedpgError where there is no run.db to read yet."""
+        with reading(self.path) as connection:
+            connection.execute("BEGIN")  # one state of the run, for all tables
+            afresh = self._changed(connection) or self._fresh
+            if afresh:
+                self._last, self._sequence, self._evaluation = None, -1, 0
+            rows = connection.execute(_ARRIVALS, (self._last[0] if self._last else 0,)).fetchall()
+            rejected = [Rejection(*row) for row in connection.execute(_REJECTED, (self._sequence,))]
+            evaluations = [Evaluated(*row) for row in connection.execute(_EVALUATIONS, (self._evaluation,))]
+            notes = dict(connection.execute("SELECT key, value FROM notes"))
+        self._fresh = False
+        self._last = rows[-1] if rows else self._last
+        self._sequence = rejected[-1].sequence if rejected else self._sequence
+        self._evaluation = evaluations[-1].row if evaluations else self._evaluation
+        more = CHUNK in (len(rows), len(rejected), len(evaluations))
+        return News(columns(rows), rejected, evaluations, notes, more, afresh)
+
+    def _changed(self, connection: sqlite3.Connection) -> bool:
+        stat = self.path.stat()
+        before, self._inode = self._inode, (stat.st_dev, stat.st_ino)
+        if before is not None and before != self._inode:
+            return True
+        return self._last is not None and connection.execute(_LAST, (self._last[0],)).fetchone() != self._last
+
+
+def columns(rows: list[tuple[Any, ...]]) -> Rows:
+    """Column by column; NaN where there is no value."""
+    table = np.array(rows, np.float64).reshape(-1, len(COLUMNS))
+    return {name: np.ascontiguousarray(table[:, place]) for place, name in enumerate(COLUMNS)}
+
+
+def read_window(path: Path, first: int, last: int) -> Rows:
+    """The arrivals of those gradients, both included."""
+    query = f"SELECT {', '.join(COLUMNS)} FROM arrivals WHERE gradient BETWEEN ? AND ? ORDER BY gradient"
+    with reading(path) as connection:
+        return columns(connection.execute(query, (first, last)).fetchall())
+
+
+def status_of(notes: dict[str, str]) -> dict[str, Any]:
+    """What a live server last said of itself; empty in virtual time."""
+    document = json.loads(notes.get("status", "{}"))
+    return document if isinstance(document, dict) else {}

@@ -1,0 +1,51 @@
+"""Who works when: each agent's stretches of work, and the numbers of the global steps, as in the paper's figure."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from afedpg.config import Config
+from afedpg.dashboard.tail import Rows
+
+MOST_LANES = 96  # agents that a picture has room for
+
+
+@dataclass(frozen=True)
+class Open:
+    """Work that is not done yet."""
+
+    now: float  # on the run's clock
+    since: dict[int, float]  # agent -> when it was sent out
+
+
+def timeline(rows: Rows, first: int, config: Config, still: Open | None) -> dict[str, Any]:
+    """The work behind the gradients from `first` on. `rows` begins earlier, where that work was handed out."""
+    gradient, agent, version = (rows[name].astype(np.int64).tolist() for name in ("gradient", "agent", "version"))
+    iteration, seconds = rows["iteration"].astype(np.int64).tolist(), rows["seconds"].tolist()
+    applied = {-1: 0.0}  # step -> when; version v was handed out when step v - 1 had been made
+    before: dict[int, float] = {}  # agent -> its last arrival
+    begin = min((at for number, at in zip(gradient, seconds, strict=True) if number >= first - 1), default=0.0)
+    if first == 1:
+        begin = 0.0
+    found: dict[str, list[Any]] = {"agent": [], "start": [], "end": [], "step": [], "delay": []}
+    lanes = set(sorted(set(agent) | set(still.since if still else ()))[:MOST_LANES])
+    for number, who, given, step, at in zip(gradient, agent, version, iteration, seconds, strict=True):
+        if number >= first and who in lanes:
+            # A row of a3c stands for several reports, of which only the last is described: they follow each other.
+            start = before.get(who) if config.reports > 1 else applied.get(given - 1)
+            found["agent"].append(who)
+            found["start"].append(_exact(begin if start is None else max(start, begin)))
+            found["end"].append(_exact(at))
+            found["step"].append(step + 1)
+            found["delay"].append(step - given)
+        applied[step], before[who] = at, at
+    until = max(still.now, *found["end"], begin) if still and found["end"] else max(found["end"], default=begin)
+    out = [(who, _exact(max(at, begin))) for who, at in still.since.items() if who in lanes] if still else []
+    return {**found, "out": out, "begin": _exact(begin), "until": _exact(until), "lanes": sorted(lanes)}
+
+
+def _exact(seconds: float) -> float:
+    return float(f"{seconds:.12g}")
