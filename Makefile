@@ -3,13 +3,17 @@ VENV ?= .venv
 PYTHON ?= python3
 BIN := $(VENV)/bin
 
-.PHONY: demo test check wheel mutants chaos proto acceptance bench figures lock clean
+.PHONY: demo test browser check wheel mutants chaos proto acceptance bench figures lock clean
 
 demo: $(VENV)/installed
 	$(BIN)/python examples/demo.py
 
-test: $(VENV)/installed
+test: $(VENV)/installed browser
 	$(BIN)/python -m pytest
+
+# Chromium, for the tests of the dashboard; where it cannot be had, those tests say so and the rest goes on.
+browser:
+	-tests/dashboard/install_browser.sh
 
 check: $(VENV)/installed
 	$(BIN)/ruff check src tests examples

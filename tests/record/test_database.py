@@ -89,6 +89,7 @@ def test_reading_changes_nothing(tmp_path: Path) -> None:
     before = (tmp_path / "run.db").read_bytes()
     read_arrivals(tmp_path / "run.db")
     assert (tmp_path / "run.db").read_bytes() == before
+    assert [path.name for path in tmp_path.iterdir()] == ["run.db"]
     with pytest.raises(AfedpgError, match=r"cannot read .*other\.db"):
         read_arrivals(tmp_path / "other.db")
     assert not (tmp_path / "other.db").exists()
@@ -99,11 +100,12 @@ def test_rewinding_and_running_again_gives_the_same_rows(tmp_path: Path) -> None
         for number in range(start, stop):
             base.add_arrivals([arrival(number + 1)], number / 8)
             base.add_rejected(2 * number, number / 8, number, 1, "not finite")
+            base.add_wait(2 * number + 1, number / 8, number, 2)
             evaluate(base, number + 1)
             evaluate(base, number + 1, "deterministic")
 
     def rows(path: Path) -> Any:
-        tables = ("arrivals", "episodes", "evaluations", "rejected")
+        tables = ("arrivals", "episodes", "evaluations", "rejected", "waits")
         return {table: {key: list(value) for key, value in read_table(path, table).items()} for table in tables}
 
     whole, resumed = Database(tmp_path / "whole.db"), Database(tmp_path / "resumed.db")

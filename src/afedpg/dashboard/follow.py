@@ -46,6 +46,7 @@ class Follower:
         self._reasons: Counter[str] = Counter()
         self._refused = 0
         self._status: dict[str, Any] = {}
+        self._waits: dict[int, float] = {}
         self._state = ""
         self._seconds = 0.0
         self._more = False
@@ -71,9 +72,9 @@ class Follower:
             last = newest if last is None else max(1, min(last, newest))
             first = max(1, last - count + 1)
             before = min(MOST_BEFORE, len(self._members.delays) + 2 * config.agents)
-            rows = read_window(self.entry.folder.database, first - before, last)
-            still = Open(self._now(), {agent: at for agent, (_, at) in self._out().items()})
-            found = timeline(rows, first, config, still if last == newest else None)
+            rows, waits = read_window(self.entry.folder.database, first - before, last)
+            still = Open(self._now(), {agent: at for agent, (_, at) in self._out().items()}, self._waits)
+            found = timeline(rows, waits, first, config, still if last == newest else None)
             marks = [(r.agent, r.seconds) for r in self._rejected if found["begin"] <= r.seconds <= found["until"]]
             return {**found, "first": first, "last": last, "newest": newest, "rejected": marks}
 
@@ -101,10 +102,11 @@ class Follower:
             self._clear()
         status = status_of(news.notes)
         state = "finished" if news.notes.get("state") == "finished" else "running" if written else "interrupted"
-        moved = len(news.arrivals["gradient"]) or news.rejected or news.evaluations or news.more != self._more
-        if moved or news.afresh or state != self._state or status != self._status:
+        rows = len(news.arrivals["gradient"]) or news.rejected or news.evaluations
+        said = (state, status, news.waits, news.more)
+        if rows or news.afresh or said != (self._state, self._status, self._waits, self._more):
             self._revision += 1
-        self._state, self._status, self._more = state, status, news.more
+        self._state, self._status, self._waits, self._more = said
         self._add(news.arrivals)
         for evaluation in news.evaluations:
             if len(self._evaluations) < MOST_EVALUATIONS:
@@ -140,7 +142,7 @@ class Follower:
             "totals": self._curves.totals, "curve": self._curves.points(start),
             "concurrency": self._concurrency.points([step for step, _ in self._out().values()]),
             "delays": self._members.histogram(),
-            "agents": self._members.table(config, self._status, self._state, self._now()),
+            "agents": self._members.table(config, self._status, self._waits, self._state, self._now()),
             "evaluations": [evaluation[1:] for evaluation in self._evaluations.values()],
             "rejected": {"count": self._refused, "reasons": self._reasons.most_common(), "newest": newest},
             "videos": [path.name for path in videos_of(self.entry.folder)],

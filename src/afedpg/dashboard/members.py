@@ -78,7 +78,9 @@ class Members:
         starts = np.arange(0, longest + 1, width)
         return {"delay": starts.tolist(), "count": np.add.reduceat(self.delays, starts).tolist(), "width": [width]}
 
-    def table(self, config: Config, status: dict[str, Any], state: str, seconds: float) -> dict[str, Any]:
+    def table(
+        self, config: Config, status: dict[str, Any], waits: dict[int, float], state: str, seconds: float
+    ) -> dict[str, Any]:
         """Columns, an entry per agent, by number; agents that have sent nothing yet included."""
         told = {entry["agent"]: entry for entry in status.get("agents", ())}
         expected = range(config.agents) if config.engine == "virtual" else ()
@@ -98,6 +100,7 @@ class Members:
         age = max(0.0, time.time() - status.get("time", 0.0)) if state == "running" else 0.0
         over = {"finished": "done", "interrupted": "stopped"}.get(state)
         states = [over or _state(agent, config, told.get(agent), seconds, age) for agent in shown]
+        states = ["waiting" if agent in waits and not over else s for agent, s in zip(shown, states, strict=True)]
         for row, agent in enumerate(shown):
             if agent in told:  # a server knows better: it measures from hand-out to arrival, and hears heartbeats
                 columns["seconds_per_gradient"][row] = told[agent]["seconds_per_gradient"] or None

@@ -25,7 +25,10 @@ _REJECTED = f"""SELECT sequence, seconds, iteration, agent, reason FROM rejected
 _EVALUATIONS = f"""SELECT rowid, iteration, gradients, samples, seconds, kind, environment, mean, low, high
                    FROM evaluations WHERE rowid > ? ORDER BY rowid LIMIT {CHUNK}"""
 
+_WAITS = "SELECT iteration, agent, seconds FROM waits WHERE iteration BETWEEN ? AND ?"
+
 Rows = dict[str, NDArray[np.float64]]
+Waits = dict[tuple[int, int], float]  # (iteration, agent) -> when that report came in
 
 
 class Rejection(NamedTuple):
@@ -54,6 +57,7 @@ class News:
     arrivals: Rows
     rejected: list[Rejection]
     evaluations: list[Evaluated]
+    waits: dict[int, float]  # agent -> when its report came in, of the round that is open
     notes: dict[str, str]
     more: bool  # there are further rows: look again
     afresh: bool  # everything read before is void
@@ -80,13 +84,19 @@ class Tail:
             rows = connection.execute(_ARRIVALS, (self._last[0] if self._last else 0,)).fetchall()
             rejected = [Rejection(*row) for row in connection.execute(_REJECTED, (self._sequence,))]
             evaluations = [Evaluated(*row) for row in connection.execute(_EVALUATIONS, (self._evaluation,))]
+            self._last = rows[-1] if rows else self._last
+            waits = {agent: at for (_, agent), at in _waits(connection, self._open, self._open).items()}
             notes = dict(connection.execute("SELECT key, value FROM notes"))
         self._fresh = False
-        self._last = rows[-1] if rows else self._last
         self._sequence = rejected[-1].sequence if rejected else self._sequence
         self._evaluation = evaluations[-1].row if evaluations else self._evaluation
         more = CHUNK in (len(rows), len(rejected), len(evaluations))
-        return News(columns(rows), rejected, evaluations, notes, more, afresh)
+        return News(columns(rows), rejected, evaluations, waits, notes, more, afresh)
+
+    @property
+    def _open(self) -> int:
+        """The step that is made next."""
+        return self._last[1] + 1 if self._last else 0
 
     def _changed(self, connection: sqlite3.Connection) -> bool:
         stat = self.path.stat()
@@ -102,11 +112,20 @@ def columns(rows: list[tuple[Any, ...]]) -> Rows:
     return {name: np.ascontiguousarray(table[:, place]) for place, name in enumerate(COLUMNS)}
 
 
-def read_window(path: Path, first: int, last: int) -> Rows:
-    """The arrivals of those gradients, both included."""
+def read_window(path: Path, first: int, last: int) -> tuple[Rows, Waits]:
+    """The arrivals of those gradients, both included, and when those came in that had to wait."""
     query = f"SELECT {', '.join(COLUMNS)} FROM arrivals WHERE gradient BETWEEN ? AND ? ORDER BY gradient"
     with reading(path) as connection:
-        return columns(connection.execute(query, (first, last)).fetchall())
+        connection.execute("BEGIN")
+        rows = columns(connection.execute(query, (first, last)).fetchall())
+        steps = rows["iteration"] if len(rows["iteration"]) else np.zeros(1)
+        return rows, _waits(connection, int(steps[0]), int(steps[-1]) + 1)
+
+
+def _waits(connection: sqlite3.Connection, first: int, last: int) -> Waits:
+    if not connection.execute("SELECT 1 FROM sqlite_master WHERE name = 'waits'").fetchone():  # of an earlier version
+        return {}
+    return {(iteration, agent): at for iteration, agent, at in connection.execute(_WAITS, (first, last))}
 
 
 def status_of(notes: dict[str, str]) -> dict[str, Any]:

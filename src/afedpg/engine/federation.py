@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Protocol, runtime_checkable
 
-from afedpg.messages import Arrival, Event, Rejected, Task, Vector
+from afedpg.messages import Arrival, Event, Rejected, Report, Task, Vector
 from afedpg.record.recorder import Recorder
 from afedpg.server.fold import Limits, step
 from afedpg.server.rules import ServerRule
@@ -28,6 +28,16 @@ class HearsRefusals(Protocol):
     def rejected(self, rejected: Rejected) -> None: ...
 
 
+def outcome(
+    server: ServerState, event: Event, seconds: float
+) -> tuple[list[Arrival], Rejected | None, int, float, int | None]:
+    """What an event did to the server, as `Recorder.record` takes it."""
+    waits = None
+    if isinstance(event, Report) and server.rejected is None and event.agent_id in server.waiting:
+        waits = event.agent_id
+    return server.arrivals, server.rejected, server.iteration, seconds, waits
+
+
 @dataclass
 class Federation:
     rule: ServerRule
@@ -44,7 +54,7 @@ class Federation:
             self.recorder.journal.append(event, seconds)
         self.server, tasks = step(self.rule, self.server, event, self.limits)
         if self.recorder is not None:
-            self.recorder.record(self.server.arrivals, self.server.rejected, self.server.iteration, seconds)
+            self.recorder.record(*outcome(self.server, event, seconds))
         if self.server.rejected is not None and isinstance(self.on_arrival, HearsRefusals):
             self.on_arrival.rejected(self.server.rejected)
         for arrival in self.server.arrivals:

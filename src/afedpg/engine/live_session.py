@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from afedpg.config import Config
-from afedpg.engine.federation import Federation, OnArrival
+from afedpg.engine.federation import Federation, OnArrival, outcome
 from afedpg.engine.live import LiveEngine, Transport
 from afedpg.engine.process import Interruption
 from afedpg.engine.session import Result, Session
@@ -122,7 +122,7 @@ def restored_parts(
 
 class _Refolded(NamedTuple):
     server: ServerState
-    rows: list[tuple[list[Arrival], Rejected | None, int, float]]  # what each event did, for run.db
+    rows: list[tuple[list[Arrival], Rejected | None, int, float, int | None]]  # what each event did, for run.db
     seconds: float  # of the last event
 
 
@@ -130,7 +130,7 @@ def _fold_again(folder: RunFolder, rule: ServerRule, server: ServerState, limits
     rows, seconds = [], 0.0
     for _, seconds, event in journals.read(folder.journal, start):
         server, _ = step(rule, server, event, limits)
-        rows.append((server.arrivals, server.rejected, server.iteration, seconds))
+        rows.append(outcome(server, event, seconds))
     return _Refolded(server, rows, seconds)
 
 

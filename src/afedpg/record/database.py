@@ -45,6 +45,9 @@ _TABLES: dict[str, dict[str, str]] = {
         "sequence": "INTEGER PRIMARY KEY", "seconds": "REAL", "iteration": "INTEGER", "agent": "INTEGER",
         "reason": "TEXT",
     },
+    "waits": {
+        "sequence": "INTEGER PRIMARY KEY", "seconds": "REAL", "iteration": "INTEGER", "agent": "INTEGER",
+    },
     "notes": {"key": "TEXT PRIMARY KEY", "value": "TEXT"},
 }  # fmt: skip
 _EXTRA = {"evaluations": ", UNIQUE (gradients, kind, environment)"}
@@ -75,6 +78,7 @@ class Database:
                 body = ", ".join(f'"{name}" {kind}' for name, kind in columns.items())
                 self._connection.execute(f"CREATE TABLE IF NOT EXISTS {table} ({body}{_EXTRA.get(table, '')})")
             self._connection.execute("CREATE INDEX IF NOT EXISTS episodes_gradient ON episodes (gradient)")
+            self._connection.execute("CREATE INDEX IF NOT EXISTS waits_iteration ON waits (iteration)")
 
     def add_arrivals(self, arrivals: Iterable[Arrival], seconds: float) -> None:
         """The gradients that one event applied, and the episodes that ended in their rollouts."""
@@ -104,6 +108,10 @@ class Database:
         """`sequence` is the event's number in the journal."""
         self._add("rejected", (sequence, seconds, iteration, agent, reason))
 
+    def add_wait(self, sequence: int, seconds: float, iteration: int, agent: int) -> None:
+        """fedpg: that report came in, and waits until its round, the server step `iteration`, is closed."""
+        self._add("waits", (sequence, seconds, iteration, agent))
+
     def note(self, key: str, value: str) -> None:
         """One fact about the run as a whole, such as ("state", "finished"); the last value stands."""
         self._add("notes", (key, value))
@@ -128,7 +136,8 @@ class Database:
         with self._errors(), self._transaction():
             for table, column in (("arrivals", "gradient"), ("episodes", "gradient"), ("evaluations", "gradients")):
                 self._connection.execute(f"DELETE FROM {table} WHERE {column} > ?", (gradients,))
-            self._connection.execute("DELETE FROM rejected WHERE sequence >= ?", (sequence,))
+            for table in ("rejected", "waits"):
+                self._connection.execute(f"DELETE FROM {table} WHERE sequence >= ?", (sequence,))
 
     def close(self) -> None:
         try:
@@ -222,7 +231,7 @@ def read_totals(path: Path) -> Totals | None:
         "FROM arrivals"
     )
     late = "SELECT SUM(mean_return * episodes) / SUM(episodes) FROM arrivals WHERE gradient > ? AND episodes > 0"
-    with _reading(path) as connection:
+    with reading(path) as connection:
         newest, samples, seconds, mean, longest, up, down = connection.execute(sums).fetchone()
         if newest is None:
             return None
@@ -233,7 +242,7 @@ def read_totals(path: Path) -> Totals | None:
 def read_theta_returns(path: Path) -> dict[str, float]:
     """How theta did when it was last evaluated, by kind; the mean over environments where agents have their own."""
     last = "SELECT kind, AVG(mean) FROM evaluations WHERE gradients = (SELECT MAX(gradients) FROM evaluations)"
-    with _reading(path) as connection:
+    with reading(path) as connection:
         return dict(connection.execute(f"{last} GROUP BY kind ORDER BY kind DESC"))
 
 

@@ -70,15 +70,18 @@ class Recorder:
         rejected: Rejected | None,
         iteration: int,
         seconds: float,
+        waits: int | None = None,
         sequence: int | None = None,
     ) -> None:
-        """What an event of the journal did; the newest, unless its number is given."""
+        """What an event of the journal did; the newest, unless its number is given. `waits`: whose report it was."""
+        sequence = self.journal.next_sequence - 1 if sequence is None else sequence
         if arrivals:
             rows = self._rows.of(arrivals)
             self.database.add_arrivals(rows, seconds)
             self.tensorboard.add_arrivals(rows)
+        if waits is not None:
+            self.database.add_wait(sequence, seconds, iteration, waits)
         if rejected is not None:
-            sequence = self.journal.next_sequence - 1 if sequence is None else sequence
             self.database.add_rejected(sequence, seconds, iteration, rejected.agent_id, rejected.reason)
 
     def evaluated(

@@ -18,8 +18,9 @@ export class Chart {
   }
 
   /**
-   * model.series: {name, color, kind: line|band|dots|bars, x, y, low?, high?, dash?, alpha?, quiet?}; a quiet one is
-   * left out of readouts. model.x, model.y: {label, time?, log?, format?, zero?, whole?}.
+   * model.series: {name, color, kind: line|band|dots|bars|steps, x, y, low?, high?, dash?, alpha?, quiet?}; a quiet one is
+   * left out of readouts. Bars and steps have a
+   * width. model.x, model.y: {label, time?, log?, format?, read?, name?, unit?, zero?, whole?, room?, least?}.
    */
   show(model, summary) {
     if (model.x.label !== this.model.x.label) this.zoom = null;
@@ -40,11 +41,12 @@ export class Chart {
         if (a !== null && a !== undefined && !(spec.log && a <= 0) && a < low) low = a;
         if (b !== null && b !== undefined && !(spec.log && b <= 0) && b > high) high = b;
       }
-      if (axis === "x" && series.kind === "bars") high = Math.max(high, (series.x.at(-1) ?? 0) + series.width);
+      if (axis === "x" && series.width) high = Math.max(high, (series.x.at(-1) ?? 0) + series.width);
     }
     if (low > high) return spec.log ? [1, 10] : [0, 1];
-    if (axis === "x") return this.zoom ?? [spec.zero ? Math.min(0, low) : low, high > low ? high : low + 1];
+    if (axis === "x") return this.zoom ?? [low - (spec.room ?? 0), (high > low ? high : low + 1) + (spec.room ?? 0)];
     if (spec.zero) low = Math.min(0, low);
+    high = Math.max(high, spec.least ?? high);
     if (spec.log) return low === high ? [low / 2, high * 2] : [low / 1.15, high * 1.15];
     const room = (high - low || Math.abs(high) || 1) * 0.06;
     return [spec.zero && low === 0 ? 0 : low - room, high + room];
@@ -124,12 +126,22 @@ export class Chart {
     } else if (series.kind === "bars") {
       for (let i = 0; i < series.x.length; i++) {
         if (!series.y[i]) continue;
-        const from = toX(series.x[i] + series.width * series.from), to = toX(series.x[i] + series.width * series.to);
-        const top = toY(series.y[i]);
+        const from = toX(series.x[i]), to = toX(series.x[i] + series.width), top = toY(series.y[i]);
+        const round = Math.min(3, (to - from) / 3);
         context.beginPath();
-        context.roundRect(from + 0.5, top, Math.max(1, to - from - 1), area.bottom - top, [Math.min(3, (to - from) / 3), Math.min(3, (to - from) / 3), 0, 0]);
+        context.roundRect(from + 0.5, top, Math.max(1, to - from - 1), area.bottom - top, [round, round, 0, 0]);
         context.fill();
       }
+    } else if (series.kind === "steps") {
+      context.lineWidth = 2;
+      context.beginPath();
+      context.moveTo(toX(series.x[0] ?? 0), area.bottom);
+      for (let i = 0; i < series.x.length; i++) {
+        context.lineTo(toX(series.x[i]), toY(series.y[i]));
+        context.lineTo(toX(series.x[i] + series.width), toY(series.y[i]));
+      }
+      context.lineTo(toX((series.x.at(-1) ?? 0) + series.width), area.bottom);
+      context.stroke();
     } else if (series.kind === "dots") {
       const radius = series.radius ?? 4;
       for (let i = 0; i < series.x.length; i++) {
@@ -182,7 +194,7 @@ export class Chart {
     context.stroke();
     context.setLineDash([]);
     for (const { series, x, y } of found) {
-      if (series.kind === "bars") continue;
+      if (series.width) continue;
       context.fillStyle = series.color;
       context.beginPath();
       context.arc(toX(x), toY(y), 3.5, 0, 2 * Math.PI);
@@ -195,10 +207,10 @@ export class Chart {
     const found = [];
     for (const series of this.model.series) {
       if (series.quiet || series.kind === "band" || !series.x.length) continue;
-      const i = series.kind === "bars" ? Math.min(series.x.length - 1, Math.max(0, Math.floor((x - series.x[0]) / series.width))) : nearest(series.x, x);
+      const i = series.width ? Math.min(series.x.length - 1, Math.max(0, Math.floor((x - series.x[0]) / series.width))) : nearest(series.x, x);
       const y = series.y[i];
       if (y === null || y === undefined || (this.model.y.log && y <= 0)) continue;
-      found.push({ series, x: series.kind === "bars" ? series.x[i] + series.width / 2 : series.x[i], y, i });
+      found.push({ series, x: series.width ? series.x[i] + series.width / 2 : series.x[i], y, i });
     }
     return found.sort((a, b) => Math.abs(a.x - x) - Math.abs(b.x - x));
   }
@@ -213,7 +225,7 @@ export class Chart {
     const format = spec.name ?? ((value) => `${(spec.read ?? spec.format ?? short)(value)} ${spec.unit ?? ""}`.trim());
     const rows = found.map(({ series, y: value, i }) => [series.color, series.name, (series.read ?? y.read ?? y.format ?? short)(value, i, series)]);
     const first = found[0];
-    this.board.say(this.axes.toX(first.x), this.axes.toY(first.y), format(first.series.kind === "bars" ? first.series.x[first.i] : first.x, first), rows);
+    this.board.say(this.axes.toX(first.x), this.axes.toY(first.y), format(first.series.width ? first.series.x[first.i] : first.x, first), rows);
   }
 
   #listen() {

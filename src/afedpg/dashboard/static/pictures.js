@@ -69,8 +69,11 @@ export class Pictures {
     if (!ready.length) return;
     if (!ready.includes(this.focus)) this.focus = ready[0];
     this.#chooser(ready);
+    this.list.together = byId("seeds").checked;
+    this.list.mark();
     const shown = ready.map((id) => ({ run: this.list.of(id), data: this.store.data.get(id), color: this.list.color(id), dash: this.list.dash(id) }));
     const main = shown.find(({ run }) => run.id === this.focus);
+    this.#legend(shown);
     this.#showReturn(shown);
     this.#showSmall(shown, main);
     if (ids.includes(this.focus)) this.#window();
@@ -86,6 +89,20 @@ export class Pictures {
       select.replaceChildren(...ready.map((id) => Object.assign(document.createElement("option"), { value: id, textContent: this.list.of(id).name })));
     }
     select.value = this.focus;
+  }
+
+  #legend(shown) {
+    const entries = new Map(); // text -> colour
+    for (const { run, color } of shown) {
+      const seeds = this.list.together ? shown.filter((other) => other.run.group === run.group).length : 1;
+      entries.set(seeds > 1 ? groupName(run, seeds) : run.name, color);
+    }
+    byId("legend").hidden = shown.length < 2;
+    byId("legend").replaceChildren(...[...entries].map(([text, color]) => {
+      const item = Object.assign(document.createElement("li"), { textContent: text });
+      item.style.setProperty("--mine", color);
+      return item;
+    }));
   }
 
   #showReturn(shown) {
@@ -122,7 +139,7 @@ export class Pictures {
   #band(group, axis, level) {
     const { run, color, dash } = group[0];
     const mean = meanOf(group.map(({ run, data }) => ({ x: along(data, run, axis), y: smooth(data.curve.mean_return, level) })));
-    const name = `${run.task}, ${run.method}, ${run.agents} agents: ${group.length} seeds`;
+    const name = groupName(run, group.length);
     const read = (value, i) => `${number(value)} ± ${number((mean.high[i] - mean.low[i]) / 2)}`;
     return [{ name, color, kind: "band", ...mean, quiet: true }, { name, color, dash, kind: "line", x: mean.x, y: mean.y, read }];
   }
@@ -133,7 +150,8 @@ export class Pictures {
       shown.map(({ run, data, color, dash: own }) => ({ name: run.name, color, dash: dash ?? own, kind: "line", x: data.curve.iteration, y: data.curve[name] }));
     const last = ({ data }, name) => data.curve[name].at(-1) ?? null;
     const x = AXES.iteration;
-    small.norm.show({ series: lines("gradient_norm"), x, y: { label: "gradient norm", log: true, read: number } }, `Gradient norm, now ${number(last(main, "gradient_norm"))}.`);
+    const norms = lines("gradient_norm").map((series) => ({ ...series, y: smooth(series.y, +byId("smoothing").value) }));
+    small.norm.show({ series: norms, x, y: { label: "gradient norm", log: true, read: number } }, `Gradient norm, now ${number(last(main, "gradient_norm"))}.`);
     const both = (up, down, what) => [...lines(up).map((s) => ({ ...s, name: `${s.name}, ${what[0]}` })), ...lines(down, [4, 4]).map((s) => ({ ...s, name: `${s.name}, ${what[1]}` }))];
     small.lengths.show(
       { series: both("step_length", "lookahead_length", ["step", "lookahead"]), x, y: { label: "length", log: true, read: number } },
@@ -156,8 +174,8 @@ export class Pictures {
       const [width] = data.delays.width, total = data.gradients || 1;
       const y = data.delays.count.map((value) => value / total);
       const read = (value, i) => `${number(100 * value)}%${width > 1 ? ` at ${data.delays.delay[i]} to ${data.delays.delay[i] + width - 1}` : ""}`;
-      if (shown.length === 1) return { name: run.name, color, kind: "bars", width, from: 0, to: 1, x: data.delays.delay, y, read };
-      return { name: run.name, color, dash, kind: "line", x: data.delays.delay.map((d) => d + (width - 1) / 2), y: y.map((share) => share / width) };
+      if (shown.length === 1) return { name: run.name, color, kind: "bars", width, x: data.delays.delay, y, read };
+      return { name: run.name, color, dash, kind: "steps", width, x: data.delays.delay, y: y.map((share) => share / width) };
     });
     const percent = (value) => `${+(100 * value).toPrecision(3)}%`;
     const most = (data) => data.delays.delay.at(-1) + data.delays.width[0] - 1;
@@ -175,8 +193,8 @@ export class Pictures {
       name: "mean", color, kind: "dots", radius: known.length > 40 ? 2.5 : 4, stem: known.length > 40 ? 2 : 4,
       x: pick("agent"), y: mean, low: mean, high, read: (value, i) => `${number(value)}, longest ${count(high[i])}`,
     }];
-    const x = { label: "agent", whole: true, name: (value) => this.#agentName(data, value) };
-    this.small["delay-agents"].show({ series, x, y: { label: "delay", zero: true } }, `Mean delay of ${known.length} agents of ${run.name}.`);
+    const x = { label: "agent", whole: true, room: 0.7, name: (value) => this.#agentName(data, value) };
+    this.small["delay-agents"].show({ series, x, y: { label: "delay", zero: true, least: 1 } }, `Mean delay of ${known.length} agents of ${run.name}.`);
   }
 
   #agentName(data, agent) {
@@ -212,6 +230,10 @@ export class Pictures {
       this.#window();
     }
   }
+}
+
+function groupName(run, seeds) {
+  return `${run.task}, ${run.method}, ${run.agents} agents: ${seeds} seeds`;
 }
 
 /** The newest value of a smoothed curve. */

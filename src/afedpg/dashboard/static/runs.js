@@ -13,7 +13,8 @@ export class RunList {
     this.store = store;
     this.chosen = chosen;
     this.touched = false; // until then, runs that start are shown by themselves
-    this.slots = new Map(); // run id -> its place in the palette
+    this.together = false; // the seeds of a group are drawn as one, in one colour
+    this.slots = new Map(); // run or group -> its place in the palette
     this.items = new Map(); // run id -> elements
     byId("filter").addEventListener("input", () => this.show());
     byId("show-none").addEventListener("click", () => this.#set([]));
@@ -36,11 +37,19 @@ export class RunList {
   }
 
   color(id) {
-    return colors().series[(this.slots.get(id) ?? 0) % colors().series.length];
+    return colors().series[this.#slot(id) % colors().series.length];
   }
 
   dash(id) {
-    return DASHES[Math.floor((this.slots.get(id) ?? 0) / colors().series.length) % DASHES.length];
+    return DASHES[Math.floor(this.#slot(id) / colors().series.length) % DASHES.length];
+  }
+
+  #key(id) {
+    return this.together ? (this.of(id)?.group ?? id) : id;
+  }
+
+  #slot(id) {
+    return this.slots.get(this.#key(id)) ?? 0;
   }
 
   #filtered() {
@@ -62,7 +71,6 @@ export class RunList {
     const { store } = this;
     if (!this.touched) this.#suggest();
     else if (store.runs.length) store.shown = store.shown.filter((id) => this.of(id));
-    this.#assign();
     const filtered = this.#filtered();
     byId("run-count").textContent = `${store.shown.length} of ${store.runs.length} shown`;
     byId("no-runs").hidden = store.runs.length > 0;
@@ -73,14 +81,15 @@ export class RunList {
   }
 
   #assign() {
-    for (const id of this.slots.keys()) if (!this.store.shown.includes(id)) this.slots.delete(id);
+    const keys = new Set(this.store.shown.map((id) => this.#key(id)));
+    for (const key of this.slots.keys()) if (!keys.has(key)) this.slots.delete(key);
     for (const id of this.store.shown) {
-      if (this.slots.has(id)) continue;
+      if (this.slots.has(this.#key(id))) continue;
       const taken = new Set(this.slots.values());
       const wanted = PREFERRED[this.of(id)?.method];
       let slot = wanted !== undefined && !taken.has(wanted) ? wanted : 0;
       while (taken.has(slot)) slot++;
-      this.slots.set(id, slot);
+      this.slots.set(this.#key(id), slot);
     }
   }
 
@@ -120,6 +129,7 @@ export class RunList {
 
   /** Colours and ticks, as the choice is. */
   mark() {
+    this.#assign();
     for (const [id, { item, box }] of this.items) {
       const shown = this.store.shown.includes(id);
       box.checked = shown;

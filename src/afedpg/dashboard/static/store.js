@@ -50,7 +50,7 @@ export class Store {
 
   async #list() {
     const answer = await fetch("/api/runs", { headers: this.tag ? { "If-None-Match": this.tag } : {}, cache: "no-store" });
-    if (answer.status === 304) return;
+    if (answer.status === 304) return void (await answer.text()); // an answer left unread counts as aborted
     if (!answer.ok) throw new Error(`the server answered ${answer.status}`);
     this.tag = answer.headers.get("ETag") ?? "";
     this.runs = (await answer.json()).runs;

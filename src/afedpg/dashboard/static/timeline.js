@@ -63,11 +63,15 @@ export class Timeline {
     context.fillText(`${this.clock ?? "time"}, ${time.unit}`, right, bottom + 29);
 
     const thick = Math.max(3, lane - (lane > 12 ? 8 : 2));
-    for (const [agent, since] of data.out) this.#bar(context, rows.get(agent), toX(since), right, thick, theme.out, true);
+    for (const [agent, since, done] of data.out) {
+      this.#bar(context, rows.get(agent), toX(since), toX(done), thick, theme.out);
+      if (done < data.until) this.#wait(context, rows.get(agent), toX(done), right, theme.out);
+    }
     const late = Math.max(1, [...data.delay].sort((a, b) => a - b)[Math.floor(0.9 * data.delay.length)] ?? 1);
     for (let i = 0; i < data.agent.length; i++) {
       const color = heat(theme, Math.min(1, data.delay[i] / late));
-      this.#bar(context, rows.get(data.agent[i]), toX(data.start[i]), toX(data.end[i]), thick, color, false, i === this.hover);
+      this.#bar(context, rows.get(data.agent[i]), toX(data.start[i]), toX(data.finish[i]), thick, color, i === this.hover);
+      if (data.finish[i] < data.end[i]) this.#wait(context, rows.get(data.agent[i]), toX(data.finish[i]), toX(data.end[i]), theme.line);
     }
     this.#steps(context, toX, bottom, theme);
     context.fillStyle = theme.refused;
@@ -76,15 +80,27 @@ export class Timeline {
     }
   }
 
-  #bar(context, top, from, to, thick, color, open, chosen = false) {
+  /** Nothing to do until the others are done. */
+  #wait(context, top, from, to, color) {
+    const y = Math.round(top + this.lane / 2);
+    context.strokeStyle = color;
+    context.setLineDash([2, 3]);
+    context.lineWidth = 2;
+    context.beginPath();
+    context.moveTo(from + 2, y);
+    context.lineTo(to - 2, y);
+    context.stroke();
+    context.setLineDash([]);
+    context.lineWidth = 1;
+  }
+
+  #bar(context, top, from, to, thick, color, chosen = false) {
     if (top === undefined) return;
     const width = Math.max(1, to - from - 1);
     context.fillStyle = color;
-    context.globalAlpha = open ? 0.5 : 1;
     context.beginPath();
     context.roundRect(from + 0.5, top + (this.lane - thick) / 2, width, thick, Math.min(4, thick / 3, width / 2));
     context.fill();
-    context.globalAlpha = 1;
     if (chosen) {
       context.strokeStyle = colors().ink;
       context.lineWidth = 1.5;
@@ -134,8 +150,9 @@ export class Timeline {
     const rows = [
       [null, "global step", count(data.step[i])], [null, "delay", count(data.delay[i])],
       [null, "sent out", seconds(data.start[i])], [null, "applied", seconds(data.end[i])],
-      [null, "took", seconds(data.end[i] - data.start[i])],
+      [null, "worked", seconds(data.finish[i] - data.start[i])],
     ];
+    if (data.finish[i] < data.end[i]) rows.push([null, "waited", seconds(data.end[i] - data.finish[i])]);
     this.board.say(this.layout.toX(data.end[i]), this.layout.rows.get(data.agent[i]), this.named(data.agent[i]), rows);
   }
 
@@ -150,9 +167,9 @@ export class Timeline {
 
   #rows() {
     const { data } = this;
-    const head = ["step", "agent", "delay", "sent out, s", "applied, s"];
+    const head = ["step", "agent", "delay", "sent out, s", "done, s", "applied, s"];
     if (!data) return [head];
-    const all = data.agent.map((agent, i) => [data.step[i], this.named(agent), data.delay[i], data.start[i], data.end[i]]);
+    const all = data.agent.map((agent, i) => [data.step[i], this.named(agent), data.delay[i], data.start[i], data.finish[i], data.end[i]]);
     return [head, ...all.reverse().slice(0, 200)];
   }
 }

@@ -1,0 +1,206 @@
+"""The page is a function of run.db: what a browser puts together from changes is what a fresh one is given."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+import time
+
+import pytest
+from asking import app_of, ask, runs_of, small_run
+
+from afedpg import train
+from afedpg.config import from_settings
+from afedpg.dashboard import follow, tail
+from afedpg.dashboard.catalog import Catalog
+from afedpg.dashboard.follow import Follower
+from afedpg.dashboard.members import Members
+from afedpg.record.database import Database
+
+
+@pytest.fixture(autouse=True)
+def read_at_once(monkeypatch):
+    monkeypatch.setattr(follow, "READ_SECONDS", 0.0)
+
+
+def followed(root):
+    [entry] = Catalog([root]).entries().values()
+    return Follower(entry)
+
+
+class Reader:
+    """What a browser does with the changes."""
+
+    def __init__(self, follower):
+        self.follower, self.cursor, self.known, self.received = follower, "", {}, 0
+
+    def ask(self):
+        change = json.loads(json.dumps(self.follower.changes(self.cursor)))
+        self.cursor = change.pop("cursor")
+        if "curve" in change:
+            self.received = len(change["curve"]["gradient"])
+            if change["from"]:
+                old = self.known["curve"]
+                change["curve"] = {name: old[name][: change["from"]] + new for name, new in change["curve"].items()}
+            self.known = change
+        return self.known
+
+    def settle(self):
+        while self.ask().get("more"):
+            pass
+        return self.known
+
+
+def plain(known):
+    return {name: value for name, value in known.items() if name not in ("from", "more")}
+
+
+def test_changes_add_up_while_a_run_goes_on(tmp_path):
+    """Looked at after every arrival, with another reader that comes only at the end."""
+    eager, looks = [], []
+
+    def look(arrival, seconds, theta):
+        if arrival.gradient == 1:
+            return
+        if arrival.gradient % 97 == 0:
+            eager[0:] = eager or [Reader(followed(tmp_path))]
+            looks.append(eager[0].settle().get("gradients"))
+
+    train("quadratic", agents=5, iterations=600, out=tmp_path / "run", on_arrival=look)
+    known = eager[0].settle()
+    assert plain(known) == plain(Reader(followed(tmp_path)).settle())
+    assert known["gradients"] == 3000
+    assert known["state"] == "finished"
+    assert sorted(looks) == looks
+    assert looks[-1] > 0, "rows are committed, and seen, while the run goes on"
+
+
+def test_an_update_sends_and_reads_what_is_new_alone(tmp_path, monkeypatch):
+    small_run(tmp_path / "run", iterations=500)
+    reader = Reader(followed(tmp_path))
+    reader.settle()
+    assert reader.received == 750
+    read = []
+    monkeypatch.setattr(tail, "columns", lambda rows, real=tail.columns: read.append(len(rows)) or real(rows))
+    assert set(reader.follower.changes(reader.cursor)) == {"cursor"}
+    base = Database(tmp_path / "run" / "run.db")
+    newest = base._connection.execute("SELECT * FROM arrivals ORDER BY gradient DESC LIMIT 1").fetchone()
+    base._connection.execute(f"INSERT INTO arrivals VALUES ({', '.join('?' * len(newest))})", (1501, 1500, *newest[2:]))
+    base.close()
+    assert reader.settle()["gradients"] == 1501
+    assert reader.received == 1
+    assert sum(read) == 1
+
+
+def test_a_run_that_goes_back_is_read_afresh(tmp_path):
+    small_run(tmp_path / "run")
+    reader = Reader(followed(tmp_path))
+    assert reader.settle()["gradients"] == 60
+    base = Database(tmp_path / "run" / "run.db")
+    base.rewind(gradients=40, sequence=10**9)
+    base.close()
+    assert reader.settle()["gradients"] == 40
+    assert plain(reader.known) == plain(Reader(followed(tmp_path)).settle())
+
+
+def test_another_run_in_its_place_is_read_afresh(tmp_path):
+    small_run(tmp_path / "run", seed=1)
+    app = app_of(tmp_path)
+    run = runs_of(app)["run"]["id"]
+    first = ask(app, f"/api/updates?at={run}~").json[run]
+    (tmp_path / "run").rename(tmp_path.parent / "old")
+    small_run(tmp_path / "run", seed=2)
+    again = ask(app, f"/api/updates?at={run}~{first['cursor']}").json[run]
+    assert again["from"] == 0
+    assert again["curve"]["mean_return"] != first["curve"]["mean_return"]
+
+
+def test_looking_changes_nothing_and_locks_nobody(tmp_path):
+    small_run(tmp_path / "run")
+    before = {path.name: (path.stat().st_mtime_ns, path.stat().st_size) for path in (tmp_path / "run").iterdir()}
+    follower = followed(tmp_path)
+    follower.changes("")
+    follower.timeline(None, 100)
+    assert before == {p.name: (p.stat().st_mtime_ns, p.stat().st_size) for p in (tmp_path / "run").iterdir()}
+    with sqlite3.connect(tmp_path / "run" / "run.db", timeout=0) as writer:
+        writer.execute("BEGIN EXCLUSIVE")
+        Reader(followed(tmp_path)).settle()
+        writer.execute("INSERT INTO notes VALUES ('some', 'thing')")
+
+
+def test_a_run_without_a_row_yet_is_shown_as_such(tmp_path):
+    small_run(tmp_path / "run")
+    (tmp_path / "run" / "run.db").unlink()
+    said = followed(tmp_path).changes("")
+    assert (said["gradients"], said["curve"]["gradient"]) == (0, [])
+    assert "cannot read" in said["error"]
+
+
+def test_the_timeline_is_the_timing_models(tmp_path):
+    """Asynchronously an agent's next work starts when its last was applied; synchronously it waits for the slowest."""
+    speeds = (1.0, 1.75, 4.0)
+    common = {"agents": 3, "iterations": 4, "timing": "list", "speeds": speeds}
+    train("quadratic", out=tmp_path / "async" / "run", **common)
+    train("quadratic", method="fedpg", out=tmp_path / "sync" / "run", **common)
+    free = followed(tmp_path / "async").timeline(None, 100)
+    for agent, speed in enumerate(speeds):
+        mine = [i for i, who in enumerate(free["agent"]) if who == agent]
+        assert [free["end"][i] for i in mine] == [speed * (n + 1) for n in range(len(mine))]
+        assert [free["start"][i] for i in mine] == [speed * n for n in range(len(mine))]
+    assert free["finish"] == free["end"]
+    assert free["step"] == list(range(1, 13))
+    assert [entry[0] for entry in sorted(free["out"])] == [0, 1, 2]
+    bound = followed(tmp_path / "sync").timeline(None, 100)
+    expected = [(n + 1, agent, 4.0 * n, 4.0 * n + speeds[agent], 4.0 * (n + 1)) for n in range(4) for agent in range(3)]
+    names = ("step", "agent", "start", "finish", "end")
+    assert list(zip(*(bound[name] for name in names), strict=True)) == expected
+    window = followed(tmp_path / "sync").timeline(9, 3)
+    assert (window["first"], window["begin"], window["until"]) == (7, 8.0, 12.0)
+
+
+def test_who_is_late_gone_or_silent_is_known_in_virtual_time():
+    settings = {"task": "quadratic", "agents": 5, "late": {"1": 6.5}, "drop": {"2": 10.5}, "silent": (3,)}
+    config, members = from_settings(settings), Members()
+
+    def states(seconds, state="running", waits=()):
+        return members.table(config, {}, dict.fromkeys(waits, 0.0), state, seconds)["state"]
+
+    assert states(0.0) == ["working", "not yet", "working", "silent", "working"]
+    assert states(11.0, waits=[4]) == ["working", "working", "left", "silent", "waiting"]
+    assert set(states(11.0, "finished", waits=[4])) == {"done"}
+    assert set(states(11.0, "interrupted")) == {"stopped"}
+
+
+def test_a_live_server_is_believed_while_it_speaks():
+    told = {"name": "clinic-a", "seconds_per_gradient": 0.5, "last_seen": 2.0, "rejected": 4}
+    agents = [{"agent": 7, "state": "working", **told}, {"agent": 9, "state": "away", **told}]
+    config, members = from_settings({"task": "quadratic", "engine": "grpc"}), Members()
+
+    def table(age):
+        return members.table(config, {"time": time.time() - age, "agents": agents}, {}, "running", 100.0)
+
+    assert [table(1.0)[name] for name in ("agent", "state", "rejected")] == [[7, 9], ["working", "away"], [4, 4]]
+    assert table(1.0)["last_seen"] == pytest.approx([3.0, 3.0], abs=0.2)
+    assert table(60.0)["state"] == ["unknown", "unknown"]
+
+
+def test_refused_reports_are_counted_by_reason(tmp_path):
+    small_run(tmp_path / "run")
+    base = Database(tmp_path / "run" / "run.db")
+    for number in range(7):
+        base.add_rejected(1000 + number, 1.5, 3, number % 2, f"gradient: norm {number}.5e+12 is above the bound 1e+09")
+    base.add_rejected(2000, 2.0, 4, 1, "<script>alert(1)</script>")
+    base.close()
+    rejected = followed(tmp_path).changes("")["rejected"]
+    assert rejected["count"] == 8
+    assert rejected["reasons"] == [("gradient: norm # is above the bound #", 7), ("<script>alert(#)</script>", 1)]
+    assert rejected["newest"][0] == (2.0, 4, 1, "<script>alert(1)</script>")
+
+
+def test_a_live_server_says_who_is_there(tmp_path):
+    train("quadratic", engine="local", agents=2, iterations=30, out=tmp_path / "run")
+    agents = followed(tmp_path).changes("")["agents"]
+    assert set(agents["name"]) <= {"agent-0", "agent-1"}  # on a busy machine the second may have come too late
+    assert agents["name"]
+    assert sum(agents["gradients"]) == 60
+    assert all(seconds > 0 for seconds in agents["seconds_per_gradient"])

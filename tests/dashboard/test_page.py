@@ -1,0 +1,242 @@
+"""The page in a real browser, over real runs. Its screenshots are kept in build/screenshots."""
+
+from __future__ import annotations
+
+import json
+import re
+import signal
+import threading
+from pathlib import Path
+
+import pytest
+from asking import small_run
+from federations import wait_until
+
+SCREENSHOTS = Path(__file__).parents[2] / "build" / "screenshots"
+HOSTILE = "<img src=x onerror=alert(1)>&lt;b&gt;"
+PATIENCE = 20_000  # milliseconds, on a busy machine
+DESKTOP, PHONE = {"width": 1440, "height": 1000}, {"width": 390, "height": 844}
+
+
+@pytest.fixture
+def serve(start_command):
+    """`afedpg dashboard` as people start it; returns its URL."""
+
+    def start(root, *options):
+        process = start_command("dashboard", root, "--port", "0", "--json", *options)
+        line = []
+        reader = threading.Thread(target=lambda: line.append(process.stdout.readline()), daemon=True)
+        reader.start()
+        reader.join(30)
+        assert line, "the dashboard says where it is"
+        assert line[0], process.stderr.read()
+        return json.loads(line[0])["url"]
+
+    return start
+
+
+@pytest.fixture
+def open_page(chromium):
+    """A page that may say nothing on its console."""
+    complaints: list[str] = []
+    contexts = []
+
+    def open_at(url, viewport=DESKTOP, scheme="light"):
+        contexts.append(chromium.new_context(viewport=viewport, color_scheme=scheme))
+        page = contexts[-1].new_page()
+        page.set_default_timeout(PATIENCE)
+        page.on("console", lambda message: complaints.append(f"{message.type}: {message.text}"))
+        page.on("pageerror", lambda error: complaints.append(str(error)))
+        page.on("requestfailed", lambda request: complaints.append(f"{request.failure}: {request.url}"))
+        page.on("dialog", lambda dialog: complaints.append(f"dialog: {dialog.message}"))
+        page.goto(url)
+        return page
+
+    yield open_at
+    for context in contexts:
+        context.close()
+    assert complaints == []
+
+
+def tile(page, name):
+    return page.locator("#tiles div", has=page.get_by_text(name, exact=True)).locator(".big").inner_text()
+
+
+def number(text):
+    return int(text.replace(",", ""))
+
+
+def picture(page, figure):
+    """The pixels of a picture, once it is drawn."""
+    return page.evaluate(f"document.querySelector('#{figure} canvas').toDataURL()")
+
+
+def keep(page, name):
+    SCREENSHOTS.mkdir(parents=True, exist_ok=True)
+    page.screenshot(path=SCREENSHOTS / f"{name}.png")
+
+
+def test_the_curve_grows_while_a_run_goes_on(tmp_path, serve, open_page, start_command):
+    train = start_command(
+        "train", "quadratic", "--agents", 8, "--iterations", 10**6, "--out", tmp_path / "runs" / "live"
+    )  # fmt: skip
+    wait_until((tmp_path / "runs" / "live" / "run.db").exists)
+    page = open_page(serve(tmp_path / "runs"))
+    page.wait_for_selector("#pulse[data-state=live]")
+    seen, pictures, timelines = [], set(), set()
+
+    def grown():
+        page.wait_for_timeout(100)
+        now = number(tile(page, "Gradients"))
+        if now and now not in seen:
+            seen.append(now)
+            pictures.add(picture(page, "return"))
+            timelines.add(picture(page, "timeline"))
+        return len(seen) >= 5
+
+    page.wait_for_selector("#content:not([hidden])")
+    wait_until(grown, 40, "the number of gradients grows on the page by itself")
+    assert seen == sorted(seen)
+    assert len(pictures) >= 4, "the curve is drawn anew"
+    assert len(timelines) >= 4, "so is the timeline"
+    assert re.search(r"after [\d,]+ gradients", page.locator("#return canvas").get_attribute("aria-label"))
+    assert page.locator("#agents tbody tr").count() == 8
+    assert set(page.locator("#agents tbody td:nth-child(2)").all_inner_texts()) == {"working"}
+    keep(page, "live")
+    train.send_signal(signal.SIGINT)
+    page.wait_for_selector("#run-facts:has-text('interrupted')")
+    page.wait_for_selector("#pulse[data-state=idle]")
+
+
+def test_runs_are_filtered_overlaid_and_averaged(tmp_path, serve, open_page):
+    for seed in range(3):
+        for method in ("afedpg", "fedpg"):
+            small_run(tmp_path / "sweep" / method / f"seed{seed}", seed=seed, method=method, iterations=40)
+    page = open_page(serve(tmp_path))
+    page.wait_for_selector("#content:not([hidden])")
+    assert page.locator("#run-list li").count() == 6
+    page.get_by_label("Filter").fill("afedpg seed")
+    assert page.locator("#run-list .name").all_inner_texts() == [f"sweep/afedpg/seed{seed}" for seed in range(3)]
+    page.get_by_role("button", name="Show these").click()
+    page.wait_for_selector("#run-count:has-text('3 of 6 shown')")
+    page.wait_for_selector("#legend li:nth-child(3)")
+    apart = picture(page, "return")
+    page.get_by_label("mean of seeds").check()
+    page.wait_for_selector("#legend li:only-child")
+    assert page.locator("#legend li").inner_text() == "quadratic, afedpg, 3 agents: 3 seeds"
+    wait_until(
+        lambda: page.wait_for_timeout(50) or picture(page, "return") != apart, 10, "a band instead of three curves"
+    )
+    page.get_by_label("Filter").fill("")
+    page.get_by_role("checkbox", name="sweep/fedpg/seed0").check()
+    page.wait_for_selector("#legend li:nth-child(2)")
+    page.get_by_label("In detail").select_option("sweep/fedpg/seed0")
+    page.wait_for_selector("h1:has-text('sweep/fedpg/seed0')")
+    for axis in ("samples", "samples per agent", "time", "iterations"):
+        before = picture(page, "return")
+        page.locator(".segments label", has=page.get_by_text(axis, exact=True)).click()
+        wait_until(lambda before=before: page.wait_for_timeout(50) or picture(page, "return") != before, 10, axis)
+    again = open_page(page.url)  # the address keeps what is shown
+    again.wait_for_selector("#run-count:has-text('4 of 6 shown')")
+    again.wait_for_selector("h1:has-text('sweep/fedpg/seed0')")
+    keep(again, "seeds")
+
+
+def test_runs_that_start_later_appear_by_themselves(tmp_path, serve, open_page):
+    page = open_page(serve(tmp_path))
+    page.get_by_text("No runs here yet").wait_for()
+    small_run(tmp_path / "later")
+    page.wait_for_selector("h1:has-text('later')")
+    assert number(tile(page, "Gradients")) == 60
+
+
+def test_a_hostile_name_is_text(tmp_path, serve, open_page):
+    small_run(tmp_path / HOSTILE)
+    page = open_page(serve(tmp_path))
+    page.wait_for_selector("#content:not([hidden])")
+    assert page.locator("h1").inner_text() == HOSTILE
+    assert page.locator("#run-list .name").inner_text() == HOSTILE
+    page.locator("#return canvas").hover()
+    page.wait_for_selector("#return .readout:not([hidden])")
+    assert HOSTILE in page.locator("#return .readout").inner_text()
+    assert page.locator("img:not([src^='/assets/'])").count() == 0
+
+
+def test_the_keyboard_is_enough(tmp_path, serve, open_page):
+    small_run(tmp_path / "one")
+    page = open_page(serve(tmp_path))
+    page.wait_for_selector("#content:not([hidden])")
+    page.keyboard.press("Tab")
+    assert page.evaluate("document.activeElement.textContent") == "Skip to the pictures"
+    page.locator("#return canvas").focus()
+    page.keyboard.press("ArrowLeft")
+    said = page.locator("#return [role=status]").inner_text()
+    assert re.search(r"59 iterations\s+one", said)
+    page.keyboard.press("Home")
+    assert "1 iterations" in page.locator("#return [role=status]").inner_text()
+    page.keyboard.press("Escape")
+    assert page.locator("#return .readout").is_hidden()
+    page.locator("#timeline canvas").focus()
+    page.keyboard.press("End")
+    assert re.search(r"global step\s*60", page.locator("#timeline [role=status]").inner_text())
+    page.locator("#return details summary").focus()
+    page.keyboard.press("Enter")
+    page.wait_for_selector("#return details tbody tr:nth-child(30)")
+    nameless = "[...document.querySelectorAll('canvas')].filter((c) => !c.ariaLabel && !c.getAttribute('aria-label'))"
+    assert page.evaluate(f"{nameless}.length") == 0
+    sort = page.locator("#agents th button", has_text="Gradients")
+    sort.focus()
+    page.keyboard.press("Enter")
+    counts = [number(text) for text in page.locator("#agents tbody td:nth-child(3)").all_inner_texts()]
+    assert counts == sorted(counts, reverse=True)
+    assert page.locator("#agents th[aria-sort=descending]").count() == 1
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_a_phone_needs_no_sideways_scrolling_in_either_theme(tmp_path, serve, open_page, scheme):
+    small_run(tmp_path / "a-run-with-a-rather-long-name-that-has-no-room-on-a-phone-at-all", agents=20)
+    page = open_page(serve(tmp_path), PHONE, scheme)
+    page.wait_for_selector("#content:not([hidden])")
+    assert page.evaluate("document.documentElement.scrollWidth") <= PHONE["width"]
+    background = page.evaluate("getComputedStyle(document.body).backgroundColor")
+    assert (sum(map(int, re.findall(r"\d+", background))) < 200) == (scheme == "dark")
+    page.get_by_role("button", name="Theme").click()  # light, whatever the system says
+    assert page.evaluate("document.documentElement.dataset.theme") == "light"
+    keep(page, f"phone-{scheme}")
+
+
+def test_the_film_of_the_policy_is_shown(tmp_path, serve, open_page):
+    from PIL import Image
+
+    small_run(tmp_path / "one")
+    frames = [Image.new("RGB", (64, 48), color) for color in ("navy", "orange")]
+    frames[0].save(tmp_path / "one" / "policy.gif", save_all=True, append_images=frames[1:])
+    page = open_page(serve(tmp_path))
+    film = page.locator("#videos img")
+    film.scroll_into_view_if_needed()
+    wait_until(lambda: film.evaluate("(image) => image.naturalWidth") == 64, 10, "the film is loaded")
+
+
+def test_with_a_token_the_whole_page_works_and_without_it_nothing(tmp_path, serve, open_page, chromium):
+    small_run(tmp_path / "one")
+    url = serve(tmp_path, "--host", "0.0.0.0")
+    port, token = re.fullmatch(r"http://[^:/]+:(\d+)/\?token=([\w-]{32})", url).groups()
+    page = open_page(f"http://127.0.0.1:{port}/?token={token}")
+    page.wait_for_selector("h1:has-text('one')")
+    assert "token" not in page.url
+    stranger = chromium.new_context().new_page()
+    assert stranger.goto(f"http://127.0.0.1:{port}/").status == 403
+    stranger.context.close()
+
+
+def test_a_server_that_ends_is_missed(tmp_path, chromium, start_command):
+    small_run(tmp_path / "one")
+    process = start_command("dashboard", tmp_path, "--port", "0", "--json")
+    page = chromium.new_context().new_page()
+    page.goto(json.loads(process.stdout.readline())["url"])
+    page.wait_for_selector("h1:has-text('one')", timeout=PATIENCE)
+    process.send_signal(signal.SIGINT)
+    page.wait_for_selector("#pulse[data-state=lost]", timeout=PATIENCE)
+    assert page.locator("h1").inner_text() == "one", "what was known stays on the page"
+    page.context.close()
+    assert process.wait(20) == 0
