@@ -7,7 +7,7 @@ import hashlib
 import importlib.resources
 import json
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from threading import Lock
 
@@ -37,23 +37,27 @@ class Pages:
         self._lock = Lock()
         self._assets, self._digest = _assets()
 
-    def index(self, request: Request) -> Response:
-        return _text(request, self._assets["index.html"].replace(b"{digest}", self._digest.encode()), "text/html")
+    async def index(self, request: Request) -> Response:
+        return self._asset(request, "index.html")
 
-    def asset(self, request: Request) -> Response:
+    async def asset(self, request: Request) -> Response:
         name = request.path_params["name"]
         if name not in self._assets or request.path_params["digest"] != self._digest:
             raise HTTPException(404)
-        response = _text(request, self._assets[name], MEDIA_TYPES[Path(name).suffix])
+        response = self._asset(request, name)
         response.headers["Cache-Control"] = "private, max-age=31536000, immutable"  # its address changes with it
         return response
+
+    def _asset(self, request: Request, name: str) -> Response:
+        plain, packed = self._assets[name]
+        return _answer(request, plain, lambda: packed, MEDIA_TYPES[Path(name).suffix])
 
     def runs(self, request: Request) -> Response:
         body = json.dumps({"runs": self._catalog.describe()}).encode()
         tag = f'"{hashlib.sha256(body).hexdigest()[:20]}"'
         if request.headers.get("if-none-match") == tag:
             return Response(status_code=304, headers={"ETag": tag})
-        response = _text(request, body, "application/json")
+        response = _json(request, body)
         response.headers["ETag"] = tag
         return response
 
@@ -64,7 +68,7 @@ class Pages:
         for run, _, cursor in (entry.partition("~") for entry in asked):
             follower = self._follower(run)
             changes[run] = {"gone": True} if follower is None else follower.changes(cursor)
-        return _text(request, json.dumps(changes).encode(), "application/json")
+        return _json(request, json.dumps(changes).encode())
 
     def timeline(self, request: Request) -> Response:
         follower = self._follower(request.path_params["run"])
@@ -75,7 +79,7 @@ class Pages:
             found = follower.timeline(last, max(1, min(count or 200, LONGEST_WINDOW)))
         except AfedpgError as error:
             raise HTTPException(404) from error
-        return _text(request, json.dumps(found).encode(), "application/json")
+        return _json(request, json.dumps(found).encode())
 
     def video(self, request: Request) -> Response:
         entry = self._catalog.entries().get(request.path_params["run"])
@@ -118,18 +122,24 @@ def _failed(request: Request, error: Exception) -> Response:
     return PlainTextResponse("not found\n" if status == 404 else "no\n", status)
 
 
-def _assets() -> tuple[dict[str, bytes], str]:
-    """The page's files by name, and a digest of them all."""
+def _assets() -> tuple[dict[str, tuple[bytes, bytes]], str]:
+    """The page's files by name, plain and packed, and a digest of them all, which is part of their addresses."""
     folder = importlib.resources.files("afedpg.dashboard") / "static"
     files = {entry.name: entry.read_bytes() for entry in folder.iterdir() if Path(entry.name).suffix in MEDIA_TYPES}
-    return files, hashlib.sha256(b"".join(files[name] for name in sorted(files))).hexdigest()[:16]
+    digest = hashlib.sha256(b"".join(files[name] for name in sorted(files))).hexdigest()[:16]
+    files["index.html"] = files["index.html"].replace(b"{digest}", digest.encode())
+    return {name: (body, gzip.compress(body, mtime=0)) for name, body in files.items()}, digest
 
 
-def _text(request: Request, body: bytes, media_type: str) -> Response:
+def _json(request: Request, body: bytes) -> Response:
+    return _answer(request, body, lambda: gzip.compress(body, 5, mtime=0), "application/json")
+
+
+def _answer(request: Request, plain: bytes, packed: Callable[[], bytes], media_type: str) -> Response:
     headers = {"Vary": "Accept-Encoding"}
-    if len(body) > 1000 and "gzip" in request.headers.get("accept-encoding", ""):
-        body, headers["Content-Encoding"] = gzip.compress(body, 5, mtime=0), "gzip"
-    return Response(body, headers=headers, media_type=media_type)
+    if len(plain) > 1000 and "gzip" in request.headers.get("accept-encoding", ""):
+        return Response(packed(), headers=headers | {"Content-Encoding": "gzip"}, media_type=media_type)
+    return Response(plain, headers=headers, media_type=media_type)
 
 
 def _number(request: Request, name: str) -> int | None:

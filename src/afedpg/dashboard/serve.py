@@ -20,12 +20,23 @@ def serve(roots: Sequence[Path], host: str, port: int, ready: Callable[[str], No
         token = None if is_loopback(host) else secrets.token_urlsafe(24)
         port = listener.getsockname()[1]
         app = make_app(roots, port, token)
-        ready(url(host, port, token))
         config = uvicorn.Config(app, log_level="warning", access_log=False, server_header=False, lifespan="off")
         try:
-            uvicorn.Server(config).run(sockets=[listener])
+            _Server(config, lambda: ready(url(host, port, token))).run(sockets=[listener])
         except KeyboardInterrupt:  # the way to end it
             return
+
+
+class _Server(uvicorn.Server):
+    """Says when it answers."""
+
+    def __init__(self, config: uvicorn.Config, ready: Callable[[], None]) -> None:
+        super().__init__(config)
+        self._ready = ready
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets)
+        self._ready()
 
 
 def is_loopback(host: str) -> bool:

@@ -9,6 +9,7 @@ const THEMES = ["system", "light", "dark"];
 const byId = (id) => document.getElementById(id);
 
 const store = new Store(changed);
+store.start(); // first: while the server answers, the page is built
 const list = new RunList(store, chosen);
 const pictures = new Pictures(store, list);
 
@@ -19,6 +20,7 @@ function changed(what, ids) {
   } else if (what === "data") {
     list.mark();
     pictures.show(ids);
+    requestAnimationFrame(() => performance.measure("update", { start: store.asked })); // after the pictures' own frames
   } else pulse();
 }
 
@@ -76,4 +78,3 @@ if (matchMedia("(max-width: 860px)").matches) byId("runs").open = false;
 pictures.onSettings = remember;
 wear(THEMES.includes(localStorage.getItem("theme")) ? localStorage.getItem("theme") : "system");
 recall();
-store.start();

@@ -78,7 +78,6 @@ export class Pictures {
     this.#showSmall(shown, main);
     if (ids.includes(this.focus)) this.#window();
     this.detail.show(main);
-    if (!this.drawn) requestAnimationFrame(() => (this.drawn = performance.mark("first picture")));
   }
 
   #chooser(ready) {

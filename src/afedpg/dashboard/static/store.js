@@ -61,6 +61,7 @@ export class Store {
     for (const id of this.data.keys()) if (!this.shown.includes(id)) this.data.delete(id);
     if (!this.shown.length) return false;
     const asked = this.shown.map((id) => `at=${id}~${this.data.get(id)?.cursor ?? ""}`).join("&");
+    this.asked = performance.now();
     const answer = await fetch(`/api/updates?${asked}`, { cache: "no-store" });
     if (!answer.ok) throw new Error(`the server answered ${answer.status}`);
     const changes = await answer.json();
