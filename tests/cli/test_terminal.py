@@ -35,12 +35,12 @@ def start(tmp_path, monkeypatch) -> Iterator[Callable[..., Terminal]]:
 
 def test_a_run_on_a_terminal(start):
     late = ("--timing", "straggler", "--spread", "20", "--max-delay", "5")  # what the last agent sends is refused
-    shown = start("train", "quadratic", "--agents", "3", "--iterations", "2000", *late, "--out", "run")
+    shown = start("train", "quadratic", "--agents", "3", "--iterations", "500", *late, "--out", "run")
     assert shown.end() == 0
     [(first, second)] = re.findall(r"^(quadratic afedpg x3 .*)\n(return .*)$", shown.text, re.M)
-    assert re.fullmatch(r"quadratic afedpg x3 seed 0  ━+  6000/6000  100%  in \d:\d\d", first)
+    assert re.fullmatch(r"quadratic afedpg x3 seed 0  ━+  1500/1500  100%  in \d:\d\d", first)
     assert re.fullmatch(rf"return -?[\d.e-]+ [{BLOCKS}]+  [\d,]+ rejected  delay 1.0  [\d,]+ steps/s", second)
-    assert "quadratic, afedpg, 3 agents, 10 parameters, 6000 gradients; up to" in shown.text
+    assert "quadratic, afedpg, 3 agents, 10 parameters, 1500 gradients; up to" in shown.text
     assert "run folder: run" in shown.text
     assert shown.text.count("steps/s") == 1  # drawn again in its place
 
@@ -69,10 +69,10 @@ def test_a_killed_command_leaves_a_visible_cursor(start):
     assert not shown.screen.cursor.hidden
 
 
-@pytest.mark.parametrize("columns", [12, 25, 40, 70])
+@pytest.mark.parametrize("columns", [12, 40])
 def test_a_narrow_terminal_gets_what_fits(start, columns):
     shown = start(*LONG, columns=columns)
-    shown.watch(lambda text: re.search(r"[1-9]%", text) is not None and ("return" in text or columns == 12))
+    shown.watch(lambda text: re.search(r"\d%", text) is not None and ("return" in text or columns == 12))
     assert shown.text.count("%") == 1  # a line that wrapped would stay behind, again and again
     shown.type(b"\x03")
     assert shown.end() == 130
@@ -99,13 +99,13 @@ def test_without_a_terminal_there_are_plain_lines(tmp_path, monkeypatch, capfd):
     monkeypatch.setenv("FORCE_COLOR", "1")
     monkeypatch.setattr(terminal, "PLAIN_SECONDS", 0.05)
     monkeypatch.chdir(tmp_path)
-    assert main(["train", "quadratic", "--iterations", "3000", "--out", "run"]) == 0
+    assert main(["train", "quadratic", "--iterations", "500", "--out", "run"]) == 0
     said = capfd.readouterr()
     cost, *lines = said.err.splitlines()
     assert cost.startswith("quadratic, afedpg, 8 agents")
     assert "\x1b" not in said.err + said.out
     assert lines
-    pattern = r"\d+/24000  \d+%  return \S+  delay \S+  [\d,]+ steps/s  ([\d:]+ left|in \d:\d\d)"
+    pattern = r"\d+/4000  \d+%  return \S+  delay \S+  [\d,]+ steps/s  ([\dd: ]+ left|in \d:\d\d)"
     assert all(re.fullmatch(pattern, line) for line in lines), lines
 
 
