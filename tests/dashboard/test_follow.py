@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sqlite3
 import time
+from contextlib import closing
 
 import pytest
 from asking import app_of, ask, runs_of, small_run
@@ -15,6 +16,7 @@ from afedpg.dashboard import follow, tail
 from afedpg.dashboard.catalog import Catalog
 from afedpg.dashboard.follow import Follower
 from afedpg.dashboard.members import Members
+from afedpg.dashboard.tail import Status, status_of
 from afedpg.record.database import Database
 
 
@@ -163,7 +165,7 @@ def test_who_is_late_gone_or_silent_is_known_in_virtual_time():
     config, members = from_settings(settings), Members()
 
     def states(seconds, state="running", waits=()):
-        return members.table(config, {}, dict.fromkeys(waits, 0.0), state, seconds)["state"]
+        return members.table(config, Status(), dict.fromkeys(waits, 0.0), state, seconds)["state"]
 
     assert states(0.0) == ["working", "not yet", "working", "silent", "working"]
     assert states(11.0, waits=[4]) == ["working", "working", "left", "silent", "waiting"]
@@ -177,11 +179,50 @@ def test_a_live_server_is_believed_while_it_speaks():
     config, members = from_settings({"task": "quadratic", "engine": "grpc"}), Members()
 
     def table(age):
-        return members.table(config, {"time": time.time() - age, "agents": agents}, {}, "running", 100.0)
+        said = {"time": time.time() - age, "seconds": 9.0, "gradients_per_second": 1.0, "agents": agents}
+        return members.table(config, status_of({"status": json.dumps(said)}), {}, "running", 100.0)
 
     assert [table(1.0)[name] for name in ("agent", "state", "rejected")] == [[7, 9], ["working", "away"], [4, 4]]
     assert table(1.0)["last_seen"] == pytest.approx([3.0, 3.0], abs=0.2)
     assert table(60.0)["state"] == ["unknown", "unknown"]
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "INSERT OR REPLACE INTO notes VALUES ('status', '{\"agents\": [{}]}')",
+        "INSERT OR REPLACE INTO notes VALUES ('status', '[1, 2')",
+        "INSERT OR REPLACE INTO notes VALUES ('status', '{\"time\": NaN, \"agents\": []}')",
+        "UPDATE arrivals SET agent = 'x' WHERE gradient = 7",
+        "DROP TABLE arrivals",
+    ],
+)
+def test_a_spoilt_run_says_so_and_leaves_the_others_alone(tmp_path, statement):
+    for name in ("good", "spoilt"):
+        small_run(tmp_path / name)
+    with closing(sqlite3.connect(tmp_path / "spoilt" / "run.db", isolation_level=None)) as base:
+        base.execute(statement)
+    app = app_of(tmp_path)
+    runs = runs_of(app)
+    for _ in range(2):  # not only the first time
+        said = ask(app, "/api/updates?" + "&".join(f"at={run['id']}~" for run in runs.values())).json
+        assert said[runs["good"]["id"]]["gradients"] == 60
+        assert said[runs["spoilt"]["id"]]["error"]
+
+
+def test_what_json_has_no_word_for_is_left_out(tmp_path):
+    small_run(tmp_path / "run")
+    base = Database(tmp_path / "run" / "run.db")
+    base._connection.execute("UPDATE arrivals SET mean_return = 9e999, gradient_norm = -9e999 WHERE gradient > 30")
+    base._connection.execute("UPDATE evaluations SET mean = 9e999")
+    base.close()
+    app = app_of(tmp_path)
+    run = runs_of(app)["run"]
+    answer = ask(app, f"/api/updates?at={run['id']}~")
+    assert b"Infinity" not in answer.body
+    assert run["return"] is None
+    assert answer.json[run["id"]]["curve"]["mean_return"][40] is None
+    assert answer.json[run["id"]]["evaluations"][0][6] is None
 
 
 def test_refused_reports_are_counted_by_reason(tmp_path):

@@ -240,3 +240,36 @@ def test_a_server_that_ends_is_missed(tmp_path, chromium, start_command):
     assert page.locator("h1").inner_text() == "one", "what was known stays on the page"
     page.context.close()
     assert process.wait(20) == 0
+
+
+def test_the_pages_own_arithmetic(tmp_path, serve, open_page):
+    page = open_page(serve(tmp_path))
+    script = """async () => {
+      const folder = document.querySelector("script").src.replace(/main.js$/, "");
+      const [curves, scales] = await Promise.all(["curves.js", "scales.js"].map((name) => import(folder + name)));
+      const x = [0, 10, 20], flat = (value) => ({ x, y: [value, value, value] });
+      const ramp = { x: [5, 15], y: [0, 10] }, holes = { x, y: [0, null, 20] };
+      return {
+        band: curves.meanOf([flat(1), flat(2), flat(6)]), common: curves.meanOf([ramp, holes]),
+        smooth: curves.smooth([4, null, 4, 4], 3), steady: curves.smooth([1, 2], 0),
+        ticks: scales.linearTicks(0, 9.5, 5), decades: scales.logTicks(0.002, 3000, 4),
+        hours: scales.timeAxis(0, 4 * 3600, 4), late: scales.timeAxis(1357, 1361, 4).ticks,
+        said: [scales.number(1234.5), scales.number(-0.00012), scales.count(1e6), scales.bytes(8123456)],
+        times: [0.0123, 7200].map(scales.seconds),
+      };
+    }"""
+    found = page.evaluate(script)
+    half = 4.303 * 7**0.5 / 3**0.5  # t(2) * deviation / sqrt(n), of 1, 2 and 6
+    assert {round(value, 9) for value in found["band"]["y"]} == {3.0}
+    assert found["band"]["high"][7] - 3 == pytest.approx(half)
+    assert 3 - found["band"]["low"][7] == pytest.approx(half)
+    assert (found["common"]["x"][0], found["common"]["x"][-1]) == (5, 15)
+    assert found["common"]["y"][0] == pytest.approx(2.5)  # of 0 and 5
+    assert found["smooth"] == pytest.approx([4, 4, 4, 4])
+    assert found["steady"] == [1, 2]
+    assert found["ticks"] == [0, 2, 4, 6, 8]
+    assert found["decades"] == [0.01, 1, 100]
+    assert (found["hours"]["unit"], found["hours"]["ticks"]) == ("h", [0, 3600, 7200, 10800, 14400])
+    assert found["late"] == [1357, 1358, 1359, 1360, 1361]
+    assert found["said"] == ["1,235", "-1.20e-4", "1,000,000", "8.12MB"]
+    assert found["times"] == ["12.3 ms", "2 h"]

@@ -8,6 +8,7 @@ import re
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
+from math import isfinite
 from pathlib import Path
 from threading import Lock
 from typing import Any
@@ -47,6 +48,9 @@ class Catalog:
             if time.monotonic() - self._scanned >= SCAN_SECONDS:
                 found = (self._entry(root, folder) for root in self._roots for folder in find_runs(root))
                 self._entries = {entry.id: entry for entry in found if entry is not None}
+                there = {entry.folder.path for entry in self._entries.values()}
+                self._configs = {path: known for path, known in self._configs.items() if path in there}
+                self._summaries = {run: known for run, known in self._summaries.items() if run in self._entries}
                 self._scanned = time.monotonic()
             return self._entries
 
@@ -128,7 +132,7 @@ def _changed(path: Path) -> int:
 
 
 def _short(value: float | None) -> float | None:
-    return None if value is None else float(f"{value:.6g}")
+    return None if value is None or not isfinite(value) else float(f"{value:.6g}")
 
 
 def _natural(name: str) -> list[str | int]:

@@ -11,7 +11,7 @@ from typing import Any
 from afedpg.dashboard.buckets import Concurrency, Curves
 from afedpg.dashboard.catalog import Entry, videos_of
 from afedpg.dashboard.members import Members
-from afedpg.dashboard.tail import Evaluated, Rejection, Rows, Tail, read_window, status_of
+from afedpg.dashboard.tail import Evaluated, Rejection, Rows, Status, Tail, read_window, status_of
 from afedpg.dashboard.timeline import Open, timeline
 from afedpg.errors import AfedpgError
 
@@ -45,7 +45,7 @@ class Follower:
         self._rejected: deque[Rejection] = deque(maxlen=NEWEST)
         self._reasons: Counter[str] = Counter()
         self._refused = 0
-        self._status: dict[str, Any] = {}
+        self._status = Status()
         self._waits: dict[int, float] = {}
         self._state = ""
         self._seconds = 0.0
@@ -128,7 +128,7 @@ class Follower:
 
     def _now(self) -> float:
         """On the run's clock."""
-        return max(self._seconds, float(self._status.get("seconds", 0.0)))
+        return max(self._seconds, self._status.seconds)
 
     def _out(self) -> dict[int, tuple[int, float]]:
         return self._members.out(self.entry.config, self._status, self._now())
@@ -138,12 +138,12 @@ class Follower:
         newest = [(r.seconds, r.iteration, r.agent, r.reason[:300]) for r in self._rejected]
         return {
             "state": self._state, "error": self._error, "gradients": self._last_gradient(),
-            "total": config.gradients, "seconds": self._now(), "rate": self._status.get("gradients_per_second"),
+            "total": config.gradients, "seconds": self._now(), "rate": self._status.rate or None,
             "totals": self._curves.totals, "curve": self._curves.points(start),
             "concurrency": self._concurrency.points([step for step, _ in self._out().values()]),
             "delays": self._members.histogram(),
             "agents": self._members.table(config, self._status, self._waits, self._state, self._now()),
-            "evaluations": [evaluation[1:] for evaluation in self._evaluations.values()],
+            "evaluations": [evaluation.shown() for evaluation in self._evaluations.values()],
             "rejected": {"count": self._refused, "reasons": self._reasons.most_common(), "newest": newest},
             "videos": [path.name for path in videos_of(self.entry.folder)],
         }  # fmt: skip

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from afedpg.config import Config
 from afedpg.dashboard.buckets import rounded
-from afedpg.dashboard.tail import Rows
+from afedpg.dashboard.tail import Rows, Status, Told
 
 MOST_SHOWN = 500  # rows of the page's table
 MOST_KNOWN = 100_000
@@ -47,7 +47,7 @@ class Members:
         place, known = self._place(rows["agent"].astype(np.int64))
         rows = {name: column[known] for name, column in rows.items()}
         sums, place = self._sums, place[known]
-        fresh = np.unique(place[sums["gradients"][place] == 0], return_index=False)
+        fresh = place[sums["gradients"][place] == 0]
         np.add.at(sums["gradients"], place, 1)
         np.add.at(sums["delay"], place, rows["delay"])
         np.maximum.at(sums["delay_high"], place, rows["delay"])
@@ -79,10 +79,10 @@ class Members:
         return {"delay": starts.tolist(), "count": np.add.reduceat(self.delays, starts).tolist(), "width": [width]}
 
     def table(
-        self, config: Config, status: dict[str, Any], waits: dict[int, float], state: str, seconds: float
+        self, config: Config, status: Status, waits: dict[int, float], state: str, seconds: float
     ) -> dict[str, Any]:
         """Columns, an entry per agent, by number; agents that have sent nothing yet included."""
-        told = {entry["agent"]: entry for entry in status.get("agents", ())}
+        told = status.agents
         expected = range(config.agents) if config.engine == "virtual" else ()
         everyone = sorted({*self._places, *told, *expected})
         shown = everyone[:MOST_SHOWN]
@@ -97,34 +97,33 @@ class Members:
                 "bytes_up": rounded(sums["up"]), "bytes_down": rounded(sums["down"]),
                 "last_seen": rounded(np.where(sums["gradients"] > 0, seconds - sums["last"], np.nan)),
             }  # fmt: skip
-        age = max(0.0, time.time() - status.get("time", 0.0)) if state == "running" else 0.0
+        age = max(0.0, time.time() - status.time) if state == "running" else 0.0
         over = {"finished": "done", "interrupted": "stopped"}.get(state)
         states = [over or _state(agent, config, told.get(agent), seconds, age) for agent in shown]
         states = ["waiting" if agent in waits and not over else s for agent, s in zip(shown, states, strict=True)]
         for row, agent in enumerate(shown):
             if agent in told:  # a server knows better: it measures from hand-out to arrival, and hears heartbeats
-                columns["seconds_per_gradient"][row] = told[agent]["seconds_per_gradient"] or None
-                columns["last_seen"][row] = round(told[agent]["last_seen"] + age, 1)
-        names = [str(told[agent]["name"])[:80] if agent in told else "" for agent in shown]
-        rejected = [told[agent]["rejected"] if agent in told else None for agent in shown]
+                columns["seconds_per_gradient"][row] = told[agent].seconds_per_gradient or None
+                columns["last_seen"][row] = round(told[agent].last_seen + age, 1)
+        names = [told[agent].name if agent in told else "" for agent in shown]
+        rejected = [told[agent].rejected if agent in told else None for agent in shown]
         return {
             "agent": shown, "name": names, "state": states, "rejected": rejected, "everyone": len(everyone), **columns,
         }  # fmt: skip
 
-    def out(self, config: Config, status: dict[str, Any], seconds: float) -> dict[int, tuple[int, float]]:
+    def out(self, config: Config, status: Status, seconds: float) -> dict[int, tuple[int, float]]:
         """Of every agent at work whose gradient has not come: the step and the time it was sent out at."""
-        told = {entry["agent"]: entry for entry in status.get("agents", ())}
         steps, last = self._sums["iteration"], self._sums["last"]
         return {
             agent: (int(steps[place]), float(last[place]))
             for agent, place in self._places.items()
-            if _state(agent, config, told.get(agent), seconds, 0.0) not in ABSENT
+            if _state(agent, config, status.agents.get(agent), seconds, 0.0) not in ABSENT
         }
 
 
-def _state(agent: int, config: Config, told: dict[str, Any] | None, seconds: float, age: float) -> str:
+def _state(agent: int, config: Config, told: Told | None, seconds: float, age: float) -> str:
     if config.engine != "virtual":
-        return str(told["state"]) if told is not None and age < STALE_SECONDS else "unknown"
+        return told.state if told is not None and age < STALE_SECONDS else "unknown"
     timing = config.timing
     if timing.late.get(str(agent), 0.0) > seconds:
         return "not yet"

@@ -5,12 +5,14 @@ from __future__ import annotations
 import json
 import sqlite3
 from dataclasses import dataclass, field
+from math import isfinite
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from afedpg.errors import AfedpgError
 from afedpg.record.database import reading
 
 CHUNK = 10_000  # rows read at once: a long run arrives in pieces, and the page draws the first while it waits
@@ -51,6 +53,13 @@ class Evaluated(NamedTuple):
     low: float | None
     high: float | None
 
+    def shown(self) -> tuple[Any, ...]:
+        """Without its row; no infinity, for which JSON has no word."""
+        numbers = (
+            value if value is not None and isfinite(value) else None for value in (self.mean, self.low, self.high)
+        )
+        return (*self[1:-3], *numbers)
+
 
 @dataclass(frozen=True)
 class News:
@@ -82,6 +91,7 @@ class Tail:
             if afresh:
                 self._last, self._sequence, self._evaluation = None, -1, 0
             rows = connection.execute(_ARRIVALS, (self._last[0] if self._last else 0,)).fetchall()
+            arrivals = columns(rows)  # before anything is noted: what cannot be read is not skipped, but said
             rejected = [Rejection(*row) for row in connection.execute(_REJECTED, (self._sequence,))]
             evaluations = [Evaluated(*row) for row in connection.execute(_EVALUATIONS, (self._evaluation,))]
             self._last = rows[-1] if rows else self._last
@@ -91,7 +101,7 @@ class Tail:
         self._sequence = rejected[-1].sequence if rejected else self._sequence
         self._evaluation = evaluations[-1].row if evaluations else self._evaluation
         more = CHUNK in (len(rows), len(rejected), len(evaluations))
-        return News(columns(rows), rejected, evaluations, waits, notes, more, afresh)
+        return News(arrivals, rejected, evaluations, waits, notes, more, afresh)
 
     @property
     def _open(self) -> int:
@@ -128,7 +138,43 @@ def _waits(connection: sqlite3.Connection, first: int, last: int) -> Waits:
     return {(iteration, agent): at for iteration, agent, at in connection.execute(_WAITS, (first, last))}
 
 
-def status_of(notes: dict[str, str]) -> dict[str, Any]:
-    """What a live server last said of itself; empty in virtual time."""
-    document = json.loads(notes.get("status", "{}"))
-    return document if isinstance(document, dict) else {}
+@dataclass(frozen=True)
+class Told:
+    """What a live server said of an agent."""
+
+    name: str
+    state: str
+    seconds_per_gradient: float
+    rejected: int
+    last_seen: float  # seconds before the server said so
+
+
+@dataclass(frozen=True)
+class Status:
+    """What a live server last said of itself; nothing in virtual time."""
+
+    time: float = 0.0
+    seconds: float = 0.0
+    rate: float = 0.0  # gradients per second
+    agents: dict[int, Told] = field(default_factory=dict)
+
+
+def status_of(notes: dict[str, str]) -> Status:
+    if "status" not in notes:
+        return Status()
+    try:
+        told = json.loads(notes["status"], parse_constant=_refuse)
+        agents = {
+            int(entry["agent"]): Told(
+                str(entry["name"])[:80], str(entry["state"]), float(entry["seconds_per_gradient"]),
+                int(entry["rejected"]), float(entry["last_seen"]),
+            )
+            for entry in told["agents"]
+        }  # fmt: skip
+        return Status(float(told["time"]), float(told["seconds"]), float(told["gradients_per_second"]), agents)
+    except (ValueError, TypeError, KeyError, RecursionError) as error:
+        raise AfedpgError(f"the status in run.db is none that a server writes: {error!r}") from error
+
+
+def _refuse(constant: str) -> float:
+    raise ValueError(f"{constant} is no number")

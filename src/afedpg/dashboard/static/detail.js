@@ -9,7 +9,7 @@ const byId = (id) => document.getElementById(id);
 
 export class Detail {
   constructor() {
-    this.tiles = new Map();
+    this.next = 0; // the tile that is filled next
     this.films = "";
     const total = () => this.gradients || 1;
     this.agents = new Table(byId("agents"), [
@@ -57,14 +57,14 @@ export class Detail {
 
   #tiles(run, data) {
     const { curve } = data;
-    const clock = run.engine === "virtual" ? "virtual time" : "time";
+    this.next = 0;
     const evaluated = data.evaluations.at(-1);
     const delays = data.delays.count.reduce((sum, times, i) => sum + times * (data.delays.delay[i] + (data.delays.width[0] - 1) / 2), 0);
     const working = data.agents.state.filter((state) => state === "working").length;
     this.#tile("Return", brief(smooth(curve.mean_return, 3).at(-1) ?? null), evaluated ? `θ ${evaluated[4]} ${brief(evaluated[6])}` : "training episodes");
     this.#tile("Gradients", count(data.gradients), `of ${count(data.total)}`, data.total ? data.gradients / data.total : 0);
     this.#tile("Iterations", count(curve.iteration.at(-1) ?? 0), `${count(data.totals.steps)} samples`);
-    this.#tile(clock[0].toUpperCase() + clock.slice(1), seconds(data.seconds), this.#pace(data));
+    this.#tile(run.engine === "virtual" ? "Virtual time" : "Time", seconds(data.seconds), this.#pace(data));
     this.#tile("Mean delay", data.gradients ? number(delays / data.gradients) : NONE, `newest ${number(curve.delay.at(-1) ?? null)}`);
     this.#tile("Concurrency", number(data.concurrency.concurrency.at(-1) ?? null), data.state === "running" ? `${working} working now` : "agents at once");
     this.#tile("Traffic", bytes(data.totals.bytes_up + data.totals.bytes_down), `${bytes(data.totals.bytes_up)} up`);
@@ -79,30 +79,20 @@ export class Detail {
     return `${number(+rate.toPrecision(3))}/s, ${seconds((data.total - data.gradients) / rate)} left`;
   }
 
+  /** The next tile, made when it is first filled. */
   #tile(name, value, note, share = null) {
-    let tile = this.tiles.get(name);
-    if (!tile) {
-      const [box, term, big, small] = ["div", "dt", "dd", "dd"].map((kind) => document.createElement(kind));
-      term.textContent = name;
-      big.className = "big";
-      small.className = "small";
-      box.append(term, big, small);
-      if (share !== null) {
-        const bar = document.createElement("progress");
-        bar.setAttribute("aria-hidden", "true");
-        box.append(bar);
-      }
-      tile = { box, term, big, small };
-      this.tiles.set(name, tile);
-      const twin = name.endsWith("ime") && [...this.tiles.keys()].find((other) => other !== name && other.endsWith("ime"));
-      if (twin) {
-        this.tiles.get(twin).box.replaceWith(box);
-        this.tiles.delete(twin);
-      } else byId("tiles").append(box);
+    let box = byId("tiles").children[this.next];
+    if (!box) {
+      box = document.createElement("div");
+      box.append(...["dt", "dd", "dd"].map((kind) => document.createElement(kind)));
+      box.children[1].className = "big";
+      box.children[2].className = "small";
+      if (share !== null) box.append(document.createElement("progress"));
+      byId("tiles").append(box);
     }
-    tile.big.textContent = value;
-    tile.small.textContent = note;
-    if (share !== null) tile.box.querySelector("progress").value = share;
+    this.next++;
+    [name, value, note].forEach((text, place) => (box.children[place].textContent = text));
+    if (share !== null) Object.assign(box.children[3], { value: share, ariaLabel: `${name} ${note}` });
   }
 
   #agents(run, data) {

@@ -3,6 +3,7 @@
 import { colors } from "./canvas.js";
 import { count, number } from "./scales.js";
 
+const MOST_SHOWN = 40; // at once
 const FIRST_SHOWN = 4; // runs that are shown before anybody has chosen
 const PREFERRED = { afedpg: 0, fedpg: 1, "afedpg-vanilla": 2, a3c: 3, pg: 4 }; // the figures' own colours
 const DASHES = [[], [7, 4], [2, 4]];
@@ -18,7 +19,7 @@ export class RunList {
     this.items = new Map(); // run id -> elements
     byId("filter").addEventListener("input", () => this.show());
     byId("show-none").addEventListener("click", () => this.#set([]));
-    byId("show-filtered").addEventListener("click", () => this.#set(this.#filtered().slice(0, 24).map((run) => run.id)));
+    byId("show-filtered").addEventListener("click", () => this.#set(this.#filtered().map((run) => run.id)));
   }
 
   of(id) {
@@ -27,7 +28,7 @@ export class RunList {
 
   choose(ids) {
     this.touched = true;
-    this.store.shown = ids;
+    this.store.shown = ids.slice(0, MOST_SHOWN);
   }
 
   #set(ids) {
@@ -72,7 +73,7 @@ export class RunList {
     if (!this.touched) this.#suggest();
     else if (store.runs.length) store.shown = store.shown.filter((id) => this.of(id));
     const filtered = this.#filtered();
-    byId("run-count").textContent = `${store.shown.length} of ${store.runs.length} shown`;
+    byId("run-count").textContent = `${store.shown.length} of ${store.runs.length} shown${store.shown.length === MOST_SHOWN ? ", the most at once" : ""}`;
     byId("no-runs").hidden = store.runs.length > 0;
     const place = byId("run-list");
     const items = filtered.map((run) => this.#item(run));

@@ -52,7 +52,7 @@ export function logTicks(low, high, wanted) {
   const every = Math.max(1, Math.ceil((last - first) / wanted));
   const factors = last - first <= 2 ? [1, 2, 5] : [1];
   const ticks = [];
-  for (let power = first; power <= last; power += every) {
+  for (let power = Math.floor(first / every) * every; power <= last; power += every) {
     for (const factor of factors) {
       const tick = factor * 10 ** power;
       if (tick >= low * 0.999 && tick <= high * 1.001) ticks.push(tick);
