@@ -251,6 +251,7 @@ def test_the_pages_own_arithmetic(tmp_path, serve, open_page):
       const ramp = { x: [5, 15], y: [0, 10] }, holes = { x, y: [0, null, 20] };
       return {
         band: curves.meanOf([flat(1), flat(2), flat(6)]), common: curves.meanOf([ramp, holes]),
+        joined: curves.joined([1, 1, 2, 3, 3], [2, 4, null, null, 6]),
         smooth: curves.smooth([4, null, 4, 4], 3), steady: curves.smooth([1, 2], 0),
         ticks: scales.linearTicks(0, 9.5, 5), decades: scales.logTicks(0.002, 3000, 4),
         hours: scales.timeAxis(0, 4 * 3600, 4), late: scales.timeAxis(1357, 1361, 4).ticks,
@@ -265,6 +266,7 @@ def test_the_pages_own_arithmetic(tmp_path, serve, open_page):
     assert 3 - found["band"]["low"][7] == pytest.approx(half)
     assert (found["common"]["x"][0], found["common"]["x"][-1]) == (5, 15)
     assert found["common"]["y"][0] == pytest.approx(2.5)  # of 0 and 5
+    assert found["joined"] == {"x": [1, 2, 3], "y": [3, None, 6]}
     assert found["smooth"] == pytest.approx([4, 4, 4, 4])
     assert found["steady"] == [1, 2]
     assert found["ticks"] == [0, 2, 4, 6, 8]

@@ -128,7 +128,7 @@ class Follower:
 
     def _now(self) -> float:
         """On the run's clock."""
-        return max(self._seconds, self._status.seconds)
+        return max(self._seconds, self._status.seconds, *self._waits.values())
 
     def _out(self) -> dict[int, tuple[int, float]]:
         return self._members.out(self.entry.config, self._status, self._now())

@@ -16,6 +16,18 @@ export function along(data, run, axis) {
   return curve[axis];
 }
 
+/** A round's gradients share one iteration and one time: their mean is one point. */
+export function joined(x, y) {
+  const result = { x: [], y: [] };
+  for (let i = 0, end; i < x.length; i = end) {
+    for (end = i + 1; end < x.length && x[end] === x[i]; end++);
+    const known = y.slice(i, end).filter((value) => value !== null);
+    result.x.push(x[i]);
+    result.y.push(known.length ? known.reduce((sum, value) => sum + value, 0) / known.length : null);
+  }
+  return result;
+}
+
 /** An exponential mean of what came before, unbiased at the start. */
 export function smooth(values, level) {
   const keep = STRENGTHS[level];

@@ -2,7 +2,7 @@
 
 import { colors } from "./canvas.js";
 import { Chart } from "./chart.js";
-import { along, meanOf, smooth } from "./curves.js";
+import { along, joined, meanOf, smooth } from "./curves.js";
 import { Detail } from "./detail.js";
 import { bytes, count, number, seconds, short } from "./scales.js";
 import { Timeline } from "./timeline.js";
@@ -120,7 +120,7 @@ export class Pictures {
   }
 
   #curve({ run, data, color, dash }, axis, level) {
-    const x = along(data, run, axis), raw = data.curve.mean_return;
+    const { x, y: raw } = joined(along(data, run, axis), data.curve.mean_return);
     const series = level ? [{ name: run.name, color, kind: "line", x, y: raw, thin: true, alpha: 0.28, quiet: true }] : [];
     series.push({ name: run.name, color, dash, kind: "line", x, y: smooth(raw, level) });
     const evaluated = data.evaluations.filter(([, , , , , , mean]) => mean !== null);
@@ -137,7 +137,10 @@ export class Pictures {
 
   #band(group, axis, level) {
     const { run, color, dash } = group[0];
-    const mean = meanOf(group.map(({ run, data }) => ({ x: along(data, run, axis), y: smooth(data.curve.mean_return, level) })));
+    const mean = meanOf(group.map(({ run, data }) => {
+      const { x, y } = joined(along(data, run, axis), data.curve.mean_return);
+      return { x, y: smooth(y, level) };
+    }));
     const name = groupName(run, group.length);
     const read = (value, i) => `${number(value)} ± ${number((mean.high[i] - mean.low[i]) / 2)}`;
     return [{ name, color, kind: "band", ...mean, quiet: true }, { name, color, dash, kind: "line", x: mean.x, y: mean.y, read }];
@@ -146,7 +149,7 @@ export class Pictures {
   #showSmall(shown, main) {
     const { small } = this;
     const lines = (name, dash = null) =>
-      shown.map(({ run, data, color, dash: own }) => ({ name: run.name, color, dash: dash ?? own, kind: "line", x: data.curve.iteration, y: data.curve[name] }));
+      shown.map(({ run, data, color, dash: own }) => ({ name: run.name, color, dash: dash ?? own, kind: "line", ...joined(data.curve.iteration, data.curve[name]) }));
     const last = ({ data }, name) => data.curve[name].at(-1) ?? null;
     const x = AXES.iteration;
     const norms = lines("gradient_norm").map((series) => ({ ...series, y: smooth(series.y, +byId("smoothing").value) }));
