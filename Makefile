@@ -3,7 +3,7 @@ VENV ?= .venv
 PYTHON ?= python3
 BIN := $(VENV)/bin
 
-.PHONY: demo test browser check wheel mutants chaos proto acceptance bench figures lock clean
+.PHONY: demo test browser check docs wheel mutants chaos proto acceptance bench figures lock clean
 
 demo: $(VENV)/installed
 	$(BIN)/python examples/demo.py
@@ -24,6 +24,10 @@ check: $(VENV)/installed
 # Builds sdist and wheel, installs the wheel into a fresh environment and runs it there: about half a minute.
 wheel: $(VENV)/installed
 	$(BIN)/python tests/wheel.py
+
+# These pages as a site that needs no network: site/index.html. A warning is an error.
+docs: $(VENV)/installed
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
 
 mutants: $(VENV)/installed
 	$(BIN)/python tests/mutants.py
@@ -58,4 +62,4 @@ lock:
 	$(BIN)/python -m pip freeze --exclude-editable | sed 's/+cpu$$//' > constraints.txt
 
 clean:
-	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) site build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis

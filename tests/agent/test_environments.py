@@ -3,6 +3,7 @@
 import gymnasium
 import numpy as np
 import pytest
+from environments_for_tests import Walk
 
 from afedpg.agent.environments import Environments, kwargs_of, make_environment
 from afedpg.config import from_settings
@@ -70,3 +71,15 @@ def test_a_full_house_takes_environments_over_or_closes_them():
     first = own.of(0).env
     own.of(1)
     assert own.of(2).env is not first
+
+
+def test_an_environment_that_draws_nothing_need_not_know_render_mode():
+    registered = dict(gymnasium.registry)
+    gymnasium.register("NoPictures-v0", entry_point=Walk)
+    try:
+        make_environment("NoPictures-v0", {"length": 3}).close()
+        with pytest.raises(ConfigError, match="video: NoPictures-v0 shows no pictures"):
+            make_environment("NoPictures-v0", {}, render_mode="rgb_array")
+    finally:
+        gymnasium.registry.clear()
+        gymnasium.registry.update(registered)

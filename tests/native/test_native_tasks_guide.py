@@ -15,7 +15,7 @@ GUIDE = Path(__file__).parents[2] / "docs" / "native-tasks.md"
 
 
 def example() -> str:
-    found = re.search(r"```python\n(.*?)```", GUIDE.read_text(), re.DOTALL)
+    found = re.search(r"```python title=\"balance.py\"\n(.*?)```", GUIDE.read_text(), re.DOTALL)
     assert found is not None
     return found[1]
 

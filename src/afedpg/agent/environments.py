@@ -164,12 +164,16 @@ def make_environment(task: str, kwargs: Mapping[str, Any], render_mode: str | No
         settings, physics = split_physics(task, kwargs)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # older task versions are asked for on purpose
-            env = gymnasium.make(task, disable_env_checker=True, render_mode=render_mode, **settings)
+            if render_mode is not None:  # an environment that draws nothing need not know the word
+                settings["render_mode"] = render_mode
+            env = gymnasium.make(task, disable_env_checker=True, **settings)
     except gymnasium.error.DependencyNotInstalled as error:
         raise ConfigError(f"task: {task} needs a package that is not installed: {error}") from error
     except (gymnasium.error.Error, ModuleNotFoundError) as error:
         raise ConfigError(f"task: {task} cannot be made: {' '.join(str(error).split())}") from error
     except TypeError as error:
+        if render_mode is not None and "render_mode" in str(error):
+            raise ConfigError(f"video: {task} shows no pictures: its constructor takes no render_mode") from error
         raise ConfigError(f"env_kwargs: {task} does not take {dict(kwargs)}: {error}") from error
     if physics is not None:
         physics.apply(env)
