@@ -1,7 +1,7 @@
 """The code blocks of the documentation: found in its pages, and run as a reader would run them.
 
     ```bash                    run; must succeed
-    ```console                 `$ command` and what it says: run, and every line shown must be said; ... stands for anything
+    ```console                 `$ command` and what it says: run, every line shown must be said; ... stands for anything
     ```python                  run
     ```LANGUAGE title="FILE"   written to FILE, for the blocks that follow
     <!-- not run: REASON -->   above a block: it is only parsed
@@ -18,6 +18,7 @@ import socket
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -83,7 +84,7 @@ def commands(text: str, name: str) -> Iterator[list[str]]:
         words: list[str] = []
         for word in [*lexer, ";"]:
             if word and set(word) <= set("();<>|&"):
-                if words and Path(words[0].removeprefix("ExecStart=")).name == name:
+                if words and re.fullmatch(rf"(ExecStart=)?([^=]*/)?{name}", words[0]):
                     yield words[1:]
                 words = []
             else:
@@ -139,10 +140,8 @@ class Folder:
         except subprocess.TimeoutExpired:
             raise AssertionError(f"{block.where}: took more than {PATIENCE:.0f} s") from None
         finally:
-            try:
+            with suppress(ProcessLookupError):
                 os.killpg(process.pid, signal.SIGKILL)  # whatever a block left behind
-            except ProcessLookupError:
-                pass
             process.wait()
 
 

@@ -31,6 +31,7 @@ from afedpg.server.rules import RECIPES, Recipe, ServerRule
 from afedpg.server.schedules import Schedule, schedules
 from afedpg.server.state import ServerState, from_tree, initial_state
 
+WORTH_A_WORKER = 50_000  # environment steps; a worker needs about as long to start as one core for these
 WORKER_BYTES = 400 * 2**20  # what a worker process with torch and an environment weighs
 
 
@@ -271,5 +272,6 @@ def _crew(config: Config, own: Own, workload: Workload, workers: int, interrupti
 
 
 def default_workers(config: Config) -> int:
-    """One per core where the work is worth a message; a synthetic gradient is not."""
-    return 1 if config.synthetic else min(os.cpu_count() or 1, config.agents)
+    """One per core where the work is worth the start of a process; a synthetic gradient or a short run is not."""
+    short = config.iterations * config.agents * config.agent.steps < WORTH_A_WORKER
+    return 1 if config.synthetic or short else min(os.cpu_count() or 1, config.agents)
