@@ -16,8 +16,8 @@ browser:
 	-tests/dashboard/install_browser.sh
 
 check: $(VENV)/installed
-	$(BIN)/ruff check src tests examples
-	$(BIN)/ruff format --check src tests examples
+	$(BIN)/ruff check src tests examples docs
+	$(BIN)/ruff format --check src tests examples docs
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 

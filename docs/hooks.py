@@ -104,7 +104,7 @@ def _mathml(match: re.Match[str], page: str) -> str:
     """MathML is drawn by the browser itself: no script, no font, no network."""
     latex = html.unescape(match[3]).strip()
     drawn = convert(latex, display="inline" if match[2] == "(" else "block")
-    if "\\" in html.unescape(drawn):
+    if re.search(r"\\|>&<", html.unescape(drawn)):
         raise PluginError(f"{page}: latex2mathml does not know all of: {latex}")
     return drawn if match[2] == "(" else f'<div class="equation">{drawn}</div>'
 

@@ -12,6 +12,7 @@ import pytest
 import yaml
 from blocks import ROOT
 
+import afedpg
 from afedpg.config import METHODS
 
 PENDING = {"cluster.md", "dashboard.md"}  # in the navigation, and being written
@@ -67,8 +68,8 @@ def test_the_reference_knows_every_command_and_the_public_api(site: Path) -> Non
     for command in ("train", "resume", "evaluate", "replay", "runs", "reproduce", "server", "agent", "certs", "bench"):
         assert f'id="afedpg-{command}"' in shown, command
     python = (site / "api" / "index.html").read_text()
-    for name in ("training.train", "training.resume", "replay.replay", "training.Own", "session.Result"):
-        assert f'id="afedpg.engine.{name}"' in python, name
+    for name in afedpg.__all__:
+        assert f'id="afedpg.{name}"' in python, name
 
 
 def test_hooks_before_a_commit_are_those_of_make_check() -> None:
