@@ -10,6 +10,7 @@ from support import answer
 
 from afedpg import Own, replay, resume, train
 from afedpg.engine.federation import Federation
+from afedpg.engine.training import configure, default_workers
 from afedpg.errors import AfedpgError, ConfigError
 from afedpg.messages import Join
 from afedpg.problems import Quadratic
@@ -188,3 +189,15 @@ def test_an_agents_failure_stores_the_run_and_says_how_to_go_on(tmp_path, monkey
     with pytest.raises(AfedpgError, match=f"out of luck after gradient 29 of 60; go on with: afedpg resume {tmp_path}"):
         train("quadratic", **SMALL, out=tmp_path / "run")
     assert resume(tmp_path / "run").sha256 == whole.sha256
+
+
+def test_only_work_that_is_worth_it_gets_worker_processes(monkeypatch):
+    monkeypatch.setattr("os.cpu_count", lambda: 6)
+
+    def workers(task, iterations, agents=4):
+        return default_workers(configure(task, None, {"agents": agents, "iterations": iterations, "steps": 1000}))
+
+    assert workers("CartPole-v1", 12) == 1  # 48,000 steps
+    assert workers("CartPole-v1", 13) == 4  # never more than agents
+    assert workers("CartPole-v1", 13, agents=20) == 6
+    assert workers("quadratic", 1_000_000) == 1
