@@ -37,7 +37,7 @@ from afedpg.cli import entry
 if __name__ == "__main__":
     entry()
 """  # as pip writes it
-PATIENCE = 120.0  # seconds a block may take
+PATIENCE = 300.0  # seconds a block may take, on a busy machine
 
 
 @dataclass(frozen=True)
