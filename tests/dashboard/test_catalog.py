@@ -5,9 +5,10 @@ from __future__ import annotations
 import shutil
 
 import pytest
-from asking import app_of, ask, runs_of, small_run
+from asking import PORT, app_of, ask, runs_of, small_run
 
 from afedpg.dashboard import catalog
+from afedpg.dashboard.app import make_app
 
 HOSTILE = "<img src=x onerror=alert(1)>"
 
@@ -39,11 +40,13 @@ def test_a_run_folder_itself_can_be_asked_for(tmp_path):
     assert list(runs_of(app_of(tmp_path / "mine"))) == ["mine"]
 
 
-def test_links_are_not_followed(tmp_path):
-    small_run(tmp_path / "elsewhere")
-    (tmp_path / "runs").mkdir()
-    (tmp_path / "runs" / "link").symlink_to(tmp_path / "elsewhere")
-    assert runs_of(app_of(tmp_path / "runs")) == {}
+def test_a_run_that_links_lead_to_is_shown_once(tmp_path):
+    small_run(tmp_path / "runs" / "one")
+    (tmp_path / "runs" / "another").symlink_to(tmp_path / "runs" / "one")
+    (tmp_path / "runs" / "round").symlink_to(tmp_path / "runs")
+    assert list(runs_of(app_of(tmp_path / "runs"))) == ["one"]
+    both = make_app([tmp_path / "runs", tmp_path / "runs" / "one"], PORT, None)
+    assert list(runs_of(both)) == ["runs/one"]
 
 
 def test_what_is_no_run_is_left_out(tmp_path):

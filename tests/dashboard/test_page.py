@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import re
 import signal
 import threading
@@ -252,7 +253,8 @@ def test_the_pages_own_arithmetic(tmp_path, serve, open_page):
       return {
         band: curves.meanOf([flat(1), flat(2), flat(6)]), common: curves.meanOf([ramp, holes]),
         joined: curves.joined([1, 1, 2, 3, 3], [2, 4, null, null, 6]),
-        smooth: curves.smooth([4, null, 4, 4], 3), steady: curves.smooth([1, 2], 0),
+        smooth: curves.smooth([0, 1, 1, 2], [4, null, 4, 4], 3), steady: curves.smooth([0, 1], [1, 2], 0),
+        fading: curves.smooth([0, 2], [0, 1], 2), dense: curves.smooth([0, 0, 2, 2], [0, 0, 1, 1], 2),
         ticks: scales.linearTicks(0, 9.5, 5), decades: scales.logTicks(0.002, 3000, 4),
         hours: scales.timeAxis(0, 4 * 3600, 4), late: scales.timeAxis(1357, 1361, 4).ticks,
         said: [scales.number(1234.5), scales.number(-0.00012), scales.count(1e6), scales.bytes(8123456)],
@@ -269,6 +271,7 @@ def test_the_pages_own_arithmetic(tmp_path, serve, open_page):
     assert found["joined"] == {"x": [1, 2, 3], "y": [3, None, 6]}
     assert found["smooth"] == pytest.approx([4, 4, 4, 4])
     assert found["steady"] == [1, 2]
+    assert found["fading"][-1] == found["dense"][-1] == pytest.approx(1 / (1 + math.exp(-1)))
     assert found["ticks"] == [0, 2, 4, 6, 8]
     assert found["decades"] == [0.01, 1, 100]
     assert (found["hours"]["unit"], found["hours"]["ticks"]) == ("h", [0, 3600, 7200, 10800, 14400])

@@ -46,7 +46,10 @@ class Catalog:
     def entries(self) -> dict[str, Entry]:
         with self._lock:
             if time.monotonic() - self._scanned >= SCAN_SECONDS:
-                found = (self._entry(root, folder) for root in self._roots for folder in find_runs(root))
+                try:
+                    found = [self._entry(folder) for folder in find_runs(*self._roots)]
+                except OSError:  # a folder went away while it was searched: as it was, until the next look
+                    return self._entries
                 self._entries = {entry.id: entry for entry in found if entry is not None}
                 there = {entry.folder.path for entry in self._entries.values()}
                 self._configs = {path: known for path, known in self._configs.items() if path in there}
@@ -60,7 +63,7 @@ class Catalog:
         lines = [self._line(entry) for entry in sorted(known, key=lambda entry: _natural(entry.name))]
         return [line for line in lines if line is not None]
 
-    def _entry(self, root: Path, folder: RunFolder) -> Entry | None:
+    def _entry(self, folder: RunFolder) -> Entry | None:
         path = folder.path
         try:
             stat = folder.toml.stat()
@@ -70,6 +73,7 @@ class Catalog:
         except (OSError, AfedpgError):  # being written, or not ours to read: not shown, and looked at again
             return None
         self._configs[path] = (stamp, config)
+        root = next(root for root in self._roots if path.is_relative_to(root))
         below = path.relative_to(root).as_posix()
         name = root.name if below == "." else below if len(self._roots) == 1 else f"{root.name}/{below}"
         return Entry(_digest(str(path)), name, folder, config, _group(config))

@@ -1,6 +1,6 @@
 // From what the server sends to what is drawn: axes, smoothing, and the mean of seeds with its band.
 
-const STRENGTHS = [0, 0.5, 0.7, 0.85, 0.93, 0.97, 0.985];
+export const REACHES = [0, 0.0025, 0.005, 0.01, 0.02, 0.04, 0.08]; // of the picture's width, from none to strong
 const GRID = 240;
 // Student's t, 97.5%, for 1 to 30 degrees of freedom; 1.96 beyond.
 const T = [
@@ -28,17 +28,26 @@ export function joined(x, y) {
   return result;
 }
 
-/** An exponential mean of what came before, unbiased at the start. */
-export function smooth(values, level) {
-  const keep = STRENGTHS[level];
-  if (!keep) return values;
-  let mean = 0, weight = 0;
-  return values.map((value) => {
-    if (value === null) return weight ? mean / weight : null;
-    mean = keep * mean + (1 - keep) * value;
-    weight = keep * weight + (1 - keep);
-    return mean / weight;
+/** A mean of what came before, whose weights fall by e over `reach` of x: the same stretch for runs of any density. */
+export function smooth(x, values, reach) {
+  if (!reach) return values;
+  let sum = 0, weight = 0, last = x[0];
+  return values.map((value, i) => {
+    const fade = Math.exp(-(x[i] - last) / reach);
+    last = x[i];
+    sum *= fade;
+    weight *= fade;
+    if (value !== null) {
+      sum += value;
+      weight += 1;
+    }
+    return weight > 1e-12 ? sum / weight : null;
   });
+}
+
+/** What a run returns now: over about the last hundredth of its gradients. */
+export function newestReturn({ gradient, mean_return }) {
+  return smooth(gradient, mean_return, (gradient.at(-1) ?? 0) / 100).at(-1) ?? null;
 }
 
 /** {x, y, low, high}: the mean of several curves and its 95% interval, where all of them are. */

@@ -1,6 +1,6 @@
 // One run in detail: its facts, its numbers, its agents, what was refused, and the film of its policy.
 
-import { smooth } from "./curves.js";
+import { newestReturn } from "./curves.js";
 import { bytes, count, NONE, number, seconds } from "./scales.js";
 import { Table } from "./tables.js";
 
@@ -61,7 +61,7 @@ export class Detail {
     const evaluated = data.evaluations.at(-1);
     const delays = data.delays.count.reduce((sum, times, i) => sum + times * (data.delays.delay[i] + (data.delays.width[0] - 1) / 2), 0);
     const working = data.agents.state.filter((state) => state === "working").length;
-    this.#tile("Return", brief(smooth(curve.mean_return, 3).at(-1) ?? null), evaluated ? `θ ${evaluated[4]} ${brief(evaluated[6])}` : "training episodes");
+    this.#tile("Return", brief(newestReturn(curve)), evaluated ? `θ ${evaluated[4]} ${brief(evaluated[6])}` : "training episodes");
     this.#tile("Gradients", count(data.gradients), `of ${count(data.total)}`, data.total ? data.gradients / data.total : 0);
     this.#tile("Iterations", count(curve.iteration.at(-1) ?? 0), `${count(data.totals.steps)} samples`);
     this.#tile(run.engine === "virtual" ? "Virtual time" : "Time", seconds(data.seconds), this.#pace(data));

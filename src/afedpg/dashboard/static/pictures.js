@@ -2,7 +2,7 @@
 
 import { colors } from "./canvas.js";
 import { Chart } from "./chart.js";
-import { along, joined, meanOf, smooth } from "./curves.js";
+import { along, joined, meanOf, newestReturn, REACHES, smooth } from "./curves.js";
 import { Detail } from "./detail.js";
 import { bytes, count, number, seconds, short } from "./scales.js";
 import { Timeline } from "./timeline.js";
@@ -105,24 +105,29 @@ export class Pictures {
   }
 
   #showReturn(shown) {
-    const axis = this.axis, level = +byId("smoothing").value;
+    const axis = this.axis, reach = this.#reach(shown.map(({ run, data }) => along(data, run, axis)));
     const clock = shown.every(({ run }) => run.engine === "virtual") ? "virtual time" : "time";
     const x = axis === "seconds" ? { ...AXES.seconds, label: clock } : AXES[axis];
     const series = [], groups = Map.groupBy(shown, ({ run }) => run.group);
     const bands = byId("seeds").checked;
     byId("seeds").disabled = ![...groups.values()].some((group) => group.length > 1);
     for (const group of groups.values()) {
-      if (bands && group.length > 1) series.push(...this.#band(group, axis, level));
-      else for (const one of group) series.push(...this.#curve(one, axis, level));
+      if (bands && group.length > 1) series.push(...this.#band(group, axis, reach));
+      else for (const one of group) series.push(...this.#curve(one, axis, reach));
     }
-    const told = shown.map(({ run, data }) => `${run.name}: ${number(latest(data.curve.mean_return, level))} after ${count(data.gradients)} gradients`);
+    const told = shown.map(({ run, data }) => `${run.name}: ${number(newestReturn(data.curve))} after ${count(data.gradients)} gradients`);
     this.return.show({ series, x, y: { label: "return", read: number } }, `Return against ${x.label}. ${told.join("; ")}.`);
   }
 
-  #curve({ run, data, color, dash }, axis, level) {
+  /** How far back smoothing reaches, on that axis. */
+  #reach(axes) {
+    return REACHES[+byId("smoothing").value] * Math.max(0, ...axes.map((x) => (x.at(-1) ?? 0) - (x[0] ?? 0)));
+  }
+
+  #curve({ run, data, color, dash }, axis, reach) {
     const { x, y: raw } = joined(along(data, run, axis), data.curve.mean_return);
-    const series = level ? [{ name: run.name, color, kind: "line", x, y: raw, thin: true, alpha: 0.28, quiet: true }] : [];
-    series.push({ name: run.name, color, dash, kind: "line", x, y: smooth(raw, level) });
+    const series = reach ? [{ name: run.name, color, kind: "line", x, y: raw, thin: true, alpha: 0.28, quiet: true }] : [];
+    series.push({ name: run.name, color, dash, kind: "line", x, y: smooth(x, raw, reach) });
     const evaluated = data.evaluations.filter(([, , , , , , mean]) => mean !== null);
     if (!evaluated.length) return series;
     const at = { samples: (e) => e[2], "per-agent": (e) => e[2] / run.agents, iteration: (e) => e[0], seconds: (e) => e[3] }[axis];
@@ -135,11 +140,11 @@ export class Pictures {
     return series;
   }
 
-  #band(group, axis, level) {
+  #band(group, axis, reach) {
     const { run, color, dash } = group[0];
     const mean = meanOf(group.map(({ run, data }) => {
       const { x, y } = joined(along(data, run, axis), data.curve.mean_return);
-      return { x, y: smooth(y, level) };
+      return { x, y: smooth(x, y, reach) };
     }));
     const name = groupName(run, group.length);
     const read = (value, i) => `${number(value)} ± ${number((mean.high[i] - mean.low[i]) / 2)}`;
@@ -152,7 +157,8 @@ export class Pictures {
       shown.map(({ run, data, color, dash: own }) => ({ name: run.name, color, dash: dash ?? own, kind: "line", ...joined(data.curve.iteration, data.curve[name]) }));
     const last = ({ data }, name) => data.curve[name].at(-1) ?? null;
     const x = AXES.iteration;
-    const norms = lines("gradient_norm").map((series) => ({ ...series, y: smooth(series.y, +byId("smoothing").value) }));
+    const reach = this.#reach(shown.map(({ data }) => data.curve.iteration));
+    const norms = lines("gradient_norm").map((series) => ({ ...series, y: smooth(series.x, series.y, reach) }));
     small.norm.show({ series: norms, x, y: { label: "gradient norm", log: true, read: number } }, `Gradient norm, now ${number(last(main, "gradient_norm"))}.`);
     const both = (up, down, what) => [...lines(up).map((s) => ({ ...s, name: `${s.name}, ${what[0]}` })), ...lines(down, [4, 4]).map((s) => ({ ...s, name: `${s.name}, ${what[1]}` }))];
     small.lengths.show(
@@ -236,9 +242,4 @@ export class Pictures {
 
 function groupName(run, seeds) {
   return `${run.task}, ${run.method}, ${run.agents} agents: ${seeds} seeds`;
-}
-
-/** The newest value of a smoothed curve. */
-function latest(values, level) {
-  return smooth(values, level).at(-1) ?? null;
 }
