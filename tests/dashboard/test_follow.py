@@ -136,6 +136,16 @@ def test_a_run_without_a_row_yet_is_shown_as_such(tmp_path):
     said = followed(tmp_path).changes("")
     assert (said["gradients"], said["curve"]["gradient"]) == (0, [])
     assert "cannot read" in said["error"]
+    assert followed(tmp_path).timeline(None, 50)["agent"] == []
+
+
+def test_a_run_that_can_be_read_again_has_no_trouble_any_more(tmp_path):
+    small_run(tmp_path / "run")
+    reader = Reader(followed(tmp_path))
+    (tmp_path / "run" / "run.db").rename(tmp_path / "away")
+    assert reader.settle()["error"]
+    (tmp_path / "away").rename(tmp_path / "run" / "run.db")
+    assert (reader.settle()["error"], reader.known["gradients"]) == ("", 60)
 
 
 def test_the_timeline_is_the_timing_models(tmp_path):
@@ -235,6 +245,7 @@ def test_refused_reports_are_counted_by_reason(tmp_path):
     rejected = followed(tmp_path).changes("")["rejected"]
     assert rejected["count"] == 8
     assert rejected["reasons"] == [("gradient: norm # is above the bound #", 7), ("<script>alert(#)</script>", 1)]
+    assert sorted(followed(tmp_path).changes("")["agents"]["rejected"]) == [0, 4, 4]
     assert rejected["newest"][0] == (2.0, 4, 1, "<script>alert(1)</script>")
 
 

@@ -77,7 +77,7 @@ class Pages:
         last, count = _number(request, "last"), _number(request, "count")
         try:
             found = follower.timeline(last, max(1, min(count or 200, LONGEST_WINDOW)))
-        except AfedpgError as error:
+        except (AfedpgError, ValueError, OverflowError) as error:  # not a run.db of ours
             raise HTTPException(404) from error
         return _json(request, json.dumps(found).encode())
 

@@ -11,7 +11,7 @@ from typing import Any
 from afedpg.dashboard.buckets import Concurrency, Curves
 from afedpg.dashboard.catalog import Entry, videos_of
 from afedpg.dashboard.members import Members
-from afedpg.dashboard.tail import Evaluated, Rejection, Rows, Status, Tail, read_window, status_of
+from afedpg.dashboard.tail import Evaluated, Rejection, Rows, Status, Tail, Waits, columns, read_window, status_of
 from afedpg.dashboard.timeline import Open, timeline
 from afedpg.errors import AfedpgError
 
@@ -21,6 +21,7 @@ MOST_REASONS = 50
 NEWEST = 100  # refused reports shown one by one
 MOST_EVALUATIONS = 2000
 MOST_BEFORE = 20_000  # rows before a window in which the beginnings of its work are looked for
+NOTHING: tuple[Rows, Waits] = (columns([]), {})
 
 
 class Follower:
@@ -72,7 +73,7 @@ class Follower:
             last = newest if last is None else max(1, min(last, newest))
             first = max(1, last - count + 1)
             before = min(MOST_BEFORE, len(self._members.delays) + 2 * config.agents)
-            rows, waits = read_window(self.entry.folder.database, first - before, last)
+            rows, waits = read_window(self.entry.folder.database, first - before, last) if newest else NOTHING
             still = Open(self._now(), {agent: at for agent, (_, at) in self._out().items()}, self._waits)
             found = timeline(rows, waits, first, config, still if last == newest else None)
             marks = [(r.agent, r.seconds) for r in self._rejected if found["begin"] <= r.seconds <= found["until"]]
@@ -85,14 +86,15 @@ class Follower:
         try:
             while self._read() and time.monotonic() < deadline:
                 pass
-            self._error = ""
+            self._note_error("")
         except (AfedpgError, OSError, ValueError, OverflowError) as error:  # not a run.db of ours, or not yet
             self._note_error(str(error))
+            self._more = False
         self._read_at = time.monotonic()
 
     def _note_error(self, text: str) -> None:
         if text != self._error:
-            self._error, self._more = text, False
+            self._error = text
             self._revision += 1
 
     def _read(self) -> bool:
@@ -113,6 +115,7 @@ class Follower:
                 self._evaluations[evaluation.gradients, evaluation.kind, evaluation.environment] = evaluation
         for rejection in news.rejected:
             self._refused += 1
+            self._members.refused[rejection.agent] += 1
             reason = _reason(rejection.reason)
             if reason in self._reasons or len(self._reasons) < MOST_REASONS:
                 self._reasons[reason] += 1

@@ -7,6 +7,7 @@ each was last heard. In virtual time everybody works except those whom the timin
 from __future__ import annotations
 
 import time
+from collections import Counter
 from typing import Any
 
 import numpy as np
@@ -29,6 +30,7 @@ class Members:
         self._places: dict[int, int] = {}  # agent -> column
         self._sums: dict[str, NDArray[np.float64]] = {}
         self.delays: NDArray[np.int64] = np.zeros(1, np.int64)  # how often each delay occurred
+        self.refused: Counter[int] = Counter()  # reports, by agent
         self._resize(16)
 
     def _resize(self, size: int) -> None:
@@ -106,7 +108,7 @@ class Members:
                 columns["seconds_per_gradient"][row] = told[agent].seconds_per_gradient or None
                 columns["last_seen"][row] = round(told[agent].last_seen + age, 1)
         names = [told[agent].name if agent in told else "" for agent in shown]
-        rejected = [told[agent].rejected if agent in told else None for agent in shown]
+        rejected = [told[agent].rejected if agent in told else self.refused[agent] for agent in shown]
         return {
             "agent": shown, "name": names, "state": states, "rejected": rejected, "everyone": len(everyone), **columns,
         }  # fmt: skip

@@ -29,8 +29,8 @@ export class Detail {
       { name: "Mean return", text: (a) => number(a.return), value: (a) => a.return },
       { name: "Up", text: (a) => bytes(a.bytes_up), value: (a) => a.bytes_up },
       { name: "Down", text: (a) => bytes(a.bytes_down), value: (a) => a.bytes_down },
-      { name: "Refused", text: (a) => (a.rejected === null ? NONE : count(a.rejected)), value: (a) => a.rejected },
-      { name: "Last seen", text: (a) => (a.last_seen === null ? NONE : `${seconds(a.last_seen)} ago`), value: (a) => a.last_seen },
+      { name: "Refused", text: (a) => count(a.rejected), value: (a) => a.rejected },
+      { name: "Last seen", text: (a) => (a.last_seen === null ? NONE : `${seconds(a.last_seen)} ${this.over ? "before the end" : "ago"}`), value: (a) => a.last_seen },
     ], "The agents of the run");
     this.reasons = new Table(byId("reasons"), [
       { name: "Reason", wide: true, text: ([reason]) => reason },
@@ -98,6 +98,7 @@ export class Detail {
   #agents(run, data) {
     const { agents } = data;
     this.gradients = data.gradients;
+    this.over = data.state !== "running";
     this.most = Math.max(1, ...agents.gradients);
     const columns = Object.keys(agents).filter((name) => name !== "everyone");
     this.agents.show(agents.agent.map((_, i) => Object.fromEntries(columns.map((name) => [name, agents[name][i]]))));
