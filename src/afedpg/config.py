@@ -21,7 +21,7 @@ SHORT_NAMES = {"swimmer": "Swimmer-v4", "hopper": "Hopper-v4", "walker2d": "Walk
 PROBLEMS = ("quadratic", "lq-bandit", "saturating-bandit", "softmax-mdp")
 METHODS = ("afedpg", "afedpg-vanilla", "fedpg", "pg", "pg-plain", "a3c")
 SCHEDULES = ("constant", "linear", "global", "fosp")
-ENGINES = ("virtual", "local", "grpc")  # grpc is what `afedpg server` runs
+ENGINES = ("virtual", "local", "ray", "grpc")  # grpc is what `afedpg server` runs
 TIMINGS = ("linear", "straggler", "leader", "equal", "list", "lognormal", "pareto", "trace")
 PRESETS = Path(__file__).parent / "presets"
 PATHS = {"from_run": "RUN", "trace": "FILE"}  # settings that name a place, and what lies there
@@ -114,6 +114,15 @@ class NetworkConfig:
 
 
 @dataclass(frozen=True)
+class RayConfig:
+    """With --engine ray: the cluster, and what an agent takes of it."""
+
+    ray_address: str = option("", "the cluster to join, as auto or HOST:PORT; without it one starts on this machine")
+    agent_cpus: float = option(1.0, "processors of the cluster each agent takes; a share packs more on one")
+    agent_gpus: float = option(0.0, "GPUs of the cluster each agent takes, with --device cuda")
+
+
+@dataclass(frozen=True)
 class Config:
     task: str = option("", "a short name (swimmer, hopper, walker2d, humanoid), a Gymnasium id or a synthetic problem")
     method: str = option("afedpg", "the algorithm", METHODS)
@@ -133,6 +142,7 @@ class Config:
     agent: AgentConfig = AgentConfig()
     record: RecordConfig = RecordConfig()
     network: NetworkConfig = NetworkConfig()
+    ray: RayConfig = RayConfig()
 
     @property
     def environment(self) -> str:
@@ -160,7 +170,7 @@ class Config:
 
 SECTIONS = {
     "schedule": ScheduleConfig, "timing": TimingConfig, "agent": AgentConfig, "record": RecordConfig,
-    "network": NetworkConfig,
+    "network": NetworkConfig, "ray": RayConfig,
 }  # fmt: skip
 
 
@@ -277,6 +287,7 @@ def validate(config: Config) -> Config:
     _check_run(config)
     _check_timing(config)
     _check_network(config.network)
+    _check_ray(config)
     return config
 
 
@@ -360,6 +371,19 @@ def _check_network(network: NetworkConfig) -> None:
     _require(network.max_norm > 0, f"max_norm: {network.max_norm} must be above 0")
     _require(network.max_delay >= 0, f"max_delay: {network.max_delay} is negative")
     _require(network.max_rate > 0, f"max_rate: {network.max_rate} must be above 0")
+
+
+def _check_ray(config: Config) -> None:
+    address, takes = config.ray.ray_address, {"agent_cpus": config.ray.agent_cpus, "agent_gpus": config.ray.agent_gpus}
+    remote = "://" in address
+    _require(not remote, f"ray_address: {address}; run this on a machine of the cluster, with --ray-address auto")
+    _require(not address or config.engine == "ray", "ray_address: only used with --engine ray")
+    _require(takes["agent_cpus"] > 0, f"agent_cpus: {takes['agent_cpus']} must be above 0")
+    for name, amount in takes.items():
+        whole = 0 <= amount <= 1 or amount == int(amount) > 0
+        _require(whole, f"{name}: {amount}; a share of one, or whole ones")
+    lent = config.engine != "ray" or config.agent.device != "cuda" or config.ray.agent_gpus > 0
+    _require(lent, "agent_gpus: with --device cuda every agent needs a share of a GPU, for example --agent-gpus 0.1")
 
 
 def _check_agent(agent: AgentConfig) -> None:

@@ -42,6 +42,14 @@ class Port(Protocol):
         """`final` tells the agent not to come back."""
 
 
+class Keeper(Protocol):
+    """What a checkpoint keeps of the agents beyond what the server knows."""
+
+    def to_tree(self) -> dict[str, Any]: ...
+
+    def from_tree(self, tree: dict[str, Any]) -> None: ...
+
+
 @dataclass
 class Member:
     """What is known of an agent, connected or not."""
@@ -76,6 +84,7 @@ class LiveEngine:
     trace: TraceWriter | None = None
     watchers: list[Callable[[], None]] = field(default_factory=list)  # called every tick; may raise to stop
     before: float = 0.0  # seconds of earlier sessions of this run
+    keeper: Keeper | None = None  # None: agents keep their states to themselves
     members: dict[int, Member] = field(default_factory=dict)
     consistent: bool = True
     ended: bool = False  # the run is over, rather than interrupted
@@ -95,10 +104,13 @@ class LiveEngine:
         """Agents join when they want."""
 
     def to_tree(self) -> dict[str, Any]:
-        return {"seconds": self.seconds}
+        kept = {} if self.keeper is None else self.keeper.to_tree()
+        return {**kept, "seconds": self.seconds}
 
     def from_tree(self, tree: dict[str, Any]) -> None:
         self.before = max(self.before, tree["seconds"])
+        if self.keeper is not None:
+            self.keeper.from_tree(tree)
 
     def run(self, finished: Callable[[], bool]) -> None:
         """Serves until `finished`, which is asked after every event and may raise to stop."""

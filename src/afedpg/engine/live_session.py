@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from afedpg.config import Config
 from afedpg.engine.federation import Federation, OnArrival, outcome
-from afedpg.engine.live import LiveEngine, Transport
+from afedpg.engine.live import Keeper, LiveEngine, Transport
 from afedpg.engine.process import Interruption
 from afedpg.engine.session import Result, Session
 from afedpg.engine.status import recall
@@ -21,6 +23,7 @@ from afedpg.engine.trace import TraceWriter
 from afedpg.engine.training import Own, parts_of, prepare, start_state
 from afedpg.messages import Arrival, Evaluation, Rejected, Restart, Workload
 from afedpg.record import checkpoint
+from afedpg.record import folder as folders
 from afedpg.record import journal as journals
 from afedpg.record.database import read_notes
 from afedpg.record.folder import RunFolder
@@ -30,6 +33,7 @@ from afedpg.server.rules import ServerRule
 from afedpg.server.state import ServerState, from_tree
 
 TRACE = "trace.csv"
+_log = logging.getLogger("afedpg")
 
 
 @dataclass
@@ -86,6 +90,13 @@ def new_parts(config: Config, own: Own, on_arrival: OnArrival | None) -> Parts:
     return Parts(config, workload, federation, None, 0.0)
 
 
+def keep_record(parts: Parts, out: Path | None) -> None:
+    """Last before it starts: a run that cannot start leaves no folder behind."""
+    if out is not None:
+        folder, rows = folders.create(out, parts.config), parts.config.gradients // parts.config.reports
+        parts.federation.recorder = Recorder(folder, parts.config.record, rows, parts.config.reports)
+
+
 def restored_parts(
     folder: RunFolder, config: Config, own: Own, on_arrival: OnArrival | None, warn: Callable[[str], None]
 ) -> Parts:
@@ -135,12 +146,18 @@ def _fold_again(folder: RunFolder, rule: ServerRule, server: ServerState, limits
 
 
 def run_live(
-    parts: Parts, transport: Transport, interruption: Interruption, watchers: list[Callable[[], None]]
+    parts: Parts,
+    transport: Transport,
+    interruption: Interruption,
+    watchers: list[Callable[[], None]],
+    keeper: Keeper | None = None,
 ) -> Result:
     """Serves the federation until it is done, and stores it whichever way it ends."""
     config, recorder = parts.config, parts.federation.recorder
+    if config.method == "fedpg" and not config.network.deadline:
+        _log.warning("fedpg waits for its slowest agent, however slow; --deadline SECONDS closes a round without it")
     trace = None if recorder is None else TraceWriter(recorder.folder.path / TRACE)
-    engine = LiveEngine(parts.federation, config.network, transport, trace, watchers, parts.seconds)
+    engine = LiveEngine(parts.federation, config.network, transport, trace, watchers, parts.seconds, keeper)
     if recorder is not None and parts.tree is not None:
         engine.members = recall(read_notes(recorder.folder.database).get("status", ""))
     session = LiveSession(config, parts.workload, parts.federation, engine, interruption, config.gradients)

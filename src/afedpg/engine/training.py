@@ -135,6 +135,10 @@ def run(
     until: int | None = None,
 ) -> Result:
     """A new run of a validated configuration; `until` ends it after so many gradients, as `replay` does."""
+    if config.engine == "ray":
+        from afedpg.engine.ray.run import run_ray
+
+        return run_ray(config, own, out, on_arrival, announce)
     if config.engine != "virtual":
         from afedpg.engine.local import run_local  # brings gRPC, which virtual time does not need
 
@@ -166,6 +170,10 @@ def resume(
     check_own(config, own)
     for change in folder.changed_versions():
         warn(f"{change}: the bits may differ from an uninterrupted run")
+    if config.engine == "ray":
+        from afedpg.engine.ray.run import resume_ray
+
+        return resume_ray(folder, own, on_arrival, warn)
     if config.engine != "virtual":
         from afedpg.engine.local import resume_live
 

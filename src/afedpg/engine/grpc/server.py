@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import logging
 import tempfile
 from collections.abc import AsyncIterator, Callable, Iterable
 from dataclasses import dataclass, replace
@@ -18,17 +17,15 @@ from afedpg.engine.grpc.terms import expected, terms
 from afedpg.engine.grpc.tls import Identity, require_loopback, split_address
 from afedpg.engine.grpc.wire import fingerprint
 from afedpg.engine.live import LiveEngine, Transport
-from afedpg.engine.live_session import Parts, new_parts, restored_parts, run_live
+from afedpg.engine.live_session import Parts, keep_record, new_parts, restored_parts, run_live
 from afedpg.engine.process import Interruption
 from afedpg.engine.session import Result
 from afedpg.engine.training import Cost, Own, check_memory, check_own
 from afedpg.errors import ConfigError
 from afedpg.record import folder as folders
 from afedpg.record.disk import write_text
-from afedpg.record.recorder import Recorder
 
 ROSTER, PLACE = "agents.json", "listen.json"
-_log = logging.getLogger("afedpg")
 
 
 @dataclass(frozen=True)
@@ -82,9 +79,7 @@ def run_server(
     place.check()
     parts = new_parts(config, own, on_arrival)
     announce(check_memory(config, parts.workload, 1))
-    if out is not None:  # last: a run that cannot start leaves no folder behind
-        folder, rows = folders.create(out, config), config.gradients // config.reports
-        parts.federation.recorder = Recorder(folder, config.record, rows, config.reports)
+    keep_record(parts, out)
     return _serve(parts, place, on_port, list(watchers))
 
 
@@ -108,8 +103,6 @@ def resume_server(
 
 
 def _serve(parts: Parts, place: Place, on_port: Callable[[int], None], watchers: list[Callable[[], None]]) -> Result:
-    if parts.config.method == "fedpg" and not parts.config.network.deadline:
-        _log.warning("fedpg waits for its slowest agent, however slow; --deadline SECONDS closes a round without it")
     interruption = Interruption()
     closing = contextlib.closing(parts.federation)
     with interruption.watched(), closing, tempfile.TemporaryDirectory() as nowhere:

@@ -1,0 +1,191 @@
+"""The agents as the server sees them: actors that are placed, asked, and replaced when they die.
+
+An agent's state stays with its actor; a copy of the newest comes with every report. Ray carries a small one along (up
+to 100 KB) and leaves a large one on the actor's node, where it outlives the actor but not the node. It is fetched for a
+checkpoint and for the actor that takes over; if it is lost, that one goes on from the last state fetched.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import AsyncIterator, Callable
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import ray
+from ray.exceptions import RayError, RayTaskError
+
+from afedpg.engine.live import LiveEngine
+from afedpg.engine.ray.actor import Actor
+from afedpg.engine.workloads import BuildWorkload
+from afedpg.errors import AfedpgError
+from afedpg.messages import AgentState, Report, Task
+from afedpg.record.states import stack_states, unstack_states
+
+INLINE_BYTES = 100 * 1024  # Ray puts larger arguments into the object store, once per call
+FETCH_SECONDS = 20.0  # what the states of all agents may take to come in
+MOST_FAILURES = 5  # of one agent in a row, without a gradient in between
+_NO_THETA = np.empty(0, np.float32)
+_log = logging.getLogger("afedpg")
+
+
+class Seat:
+    """An agent's place in the federation, whichever actor takes it; to the server, the way to that agent."""
+
+    def __init__(self, crowd: Crowd, agent_id: int) -> None:
+        self.agent_id = agent_id
+        self.newest: Any = None  # reference to a state that is not here yet
+        self.state: AgentState | None = None  # the newest that is
+        self._crowd = crowd
+        self._failures = 0
+
+    # What the live engine says
+
+    def give(self, task: Task) -> None:
+        self._answers.put_nowait(self._crowd.send(self._actor, task))
+
+    def refuse(self, reason: str) -> None:
+        """The server's log has it, and the next Task is on its way."""
+
+    def close(self, reason: str, final: bool = False) -> None:
+        ray.kill(self._actor)
+
+    # The life of an agent
+
+    async def live(self, engine: LiveEngine) -> None:
+        """From actor to actor, until it is cancelled."""
+        try:
+            while True:
+                try:
+                    await self._with_one_actor(engine)
+                except RayError as error:
+                    self._count(error)
+        except Exception as error:
+            engine.fail(error)
+
+    async def _with_one_actor(self, engine: LiveEngine) -> None:
+        if self.newest is not None:
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(_settled(self.newest), FETCH_SECONDS)
+            self.fetch()
+        self._answers: asyncio.Queue[tuple[Any, Any]] = asyncio.Queue()
+        self._actor = self._crowd.place(self.agent_id, self.state)
+        reason = "the run is over"
+        try:
+            where = await self._actor.where.remote()
+            engine.join(self.agent_id, f"agent-{self.agent_id}", self)
+            _log.info("agent %d is on %s", self.agent_id, where)
+            while True:
+                await self._answer(engine, *await self._answers.get())
+        except RayError as error:
+            reason = _first_line(error)
+            raise
+        finally:
+            if self.agent_id in engine.members:
+                engine.leave(self.agent_id, self, reason)
+            ray.kill(self._actor)
+
+    async def _answer(self, engine: LiveEngine, report: Any, state: Any) -> None:
+        arrived: Report = await report
+        self.newest, self._failures = state, 0  # first: a checkpoint that follows the report goes with its state
+        member = engine.members[self.agent_id]
+        member.bytes_up += arrived.gradient.nbytes
+        member.bytes_down += arrived.gradient.nbytes
+        engine.heard(self.agent_id)
+        engine.report(arrived)
+
+    def _count(self, error: RayError) -> None:
+        """Actors die, nodes leave: that is what the next actor is for. What fails again and again will not heal."""
+        cause = getattr(error, "cause", None)
+        if isinstance(error, RayTaskError) and isinstance(cause, AfedpgError):
+            raise cause
+        self._failures += 1
+        if self._failures >= MOST_FAILURES:
+            raise AfedpgError(f"agent {self.agent_id} failed {self._failures} times in a row: {_last_line(error)}")
+        _log.warning("agent %d is placed again: %s", self.agent_id, _first_line(error))
+
+    def fetch(self) -> None:
+        """The newest state into this process, if it can still be had."""
+        newest, self.newest = self.newest, None
+        if newest is None:
+            return
+        try:
+            state = ray.get(newest, timeout=0)
+        except RayError:
+            _log.warning("agent %d: its newest state was lost with its node; an older one is used", self.agent_id)
+        else:
+            self.state = {key: np.array(array) for key, array in state.items()}  # the store's memory is not pinned
+
+
+class Crowd:
+    """Every agent's seat; to the live engine, its transport and the keeper of agent states."""
+
+    def __init__(self, build: BuildWorkload, sync: Callable[[], None] | None = None) -> None:
+        takes = build.config.ray
+        self._build = ray.put(build)
+        # Never a retry by Ray, which would repeat a stale Task: the server hands out a fresh one.
+        self._kind = ray.remote(Actor).options(
+            num_cpus=takes.agent_cpus, num_gpus=takes.agent_gpus, max_restarts=0, max_task_retries=0,
+            scheduling_strategy="SPREAD",
+        )  # fmt: skip
+        self._sync = sync
+        self._shared: tuple[int, Any] = (-1, None)  # version, and the reference to its theta~
+        self.seats = [Seat(self, agent_id) for agent_id in range(build.config.agents)]
+
+    @contextlib.asynccontextmanager
+    async def transport(self, engine: LiveEngine) -> AsyncIterator[None]:
+        lives = [asyncio.ensure_future(seat.live(engine)) for seat in self.seats]
+        try:
+            yield
+        finally:
+            for life in lives:
+                life.cancel()
+            await asyncio.gather(*lives, return_exceptions=True)
+
+    def place(self, agent_id: int, state: AgentState | None) -> Any:
+        return self._kind.remote(self._build, agent_id, state)
+
+    def send(self, actor: Any, task: Task) -> tuple[Any, Any]:
+        """References to the report and the state that will come of it. A large theta~ is stored once per version."""
+        if self._sync is not None:
+            self._sync()
+        if task.theta.nbytes <= INLINE_BYTES:
+            report, state = actor.work.remote(task)
+        else:
+            if self._shared[0] != task.version:
+                self._shared = (task.version, ray.put(task.theta))
+            report, state = actor.work.remote(replace(task, theta=_NO_THETA), self._shared[1])
+        return report, state
+
+    # What a checkpoint keeps
+
+    def to_tree(self) -> dict[str, Any]:
+        """Each agent's state from before its outstanding Task."""
+        out = [seat.newest for seat in self.seats if seat.newest is not None]
+        if out:
+            ray.wait(out, num_returns=len(out), timeout=FETCH_SECONDS)  # all at once rather than one after another
+        for seat in self.seats:
+            seat.fetch()
+        return {"agents": stack_states([seat.state or {} for seat in self.seats])}
+
+    def from_tree(self, tree: dict[str, Any]) -> None:
+        for seat, state in zip(self.seats, unstack_states(tree["agents"]), strict=True):
+            seat.state = state or None
+
+
+async def _settled(reference: Any) -> None:
+    """Until it is here, or known to be lost."""
+    with contextlib.suppress(RayError):
+        await reference
+
+
+def _first_line(error: RayError) -> str:
+    return str(error).strip().splitlines()[0]
+
+
+def _last_line(error: RayError) -> str:
+    """Of a traceback: what was raised."""
+    return str(error).strip().splitlines()[-1]

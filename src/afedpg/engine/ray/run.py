@@ -1,0 +1,66 @@
+"""A run on a Ray cluster from its start, or from its folder, to its result."""
+
+from __future__ import annotations
+
+import contextlib
+import math
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import ray
+
+from afedpg.config import Config
+from afedpg.engine.federation import OnArrival
+from afedpg.engine.live_session import Parts, keep_record, new_parts, restored_parts, run_live
+from afedpg.engine.process import Interruption
+from afedpg.engine.ray.cluster import cluster
+from afedpg.engine.ray.crowd import Crowd
+from afedpg.engine.session import Result
+from afedpg.engine.training import Cost, Own, check_memory
+from afedpg.engine.workloads import BuildWorkload
+from afedpg.errors import ConfigError
+from afedpg.record.folder import RunFolder
+
+
+def run_ray(
+    config: Config,
+    own: Own,
+    out: Path | None,
+    on_arrival: OnArrival | None = None,
+    announce: Callable[[Cost], None] = lambda cost: None,
+) -> Result:
+    build = _sendable(config, own)
+    parts = new_parts(config, own, on_arrival)
+    cost = check_memory(config, parts.workload, 1)
+    with cluster(config, parts.workload):
+        keep_record(parts, out)
+        announce(cost)
+        return serve(parts, build)
+
+
+def resume_ray(folder: RunFolder, own: Own, on_arrival: OnArrival | None, warn: Callable[[str], None]) -> Result:
+    """The server stands where it stood, bit for bit; agents go on from their states in the newest checkpoint."""
+    config = folder.config()
+    build = _sendable(config, own)
+    with cluster(config, own.workload(config)()):
+        return serve(restored_parts(folder, config, own, on_arrival, warn), build)
+
+
+def serve(parts: Parts, build: BuildWorkload) -> Result:
+    with Interruption().watched() as interruption, contextlib.closing(parts.federation):
+        recorder, network = parts.federation.recorder, parts.config.network
+        crowd = Crowd(build, recorder.journal.sync if network.durable and recorder is not None else None)
+        # Ray itself watches its actors and nodes: a long rollout is not a silent agent.
+        watched = replace(parts.config, network=replace(network, lease=math.inf))
+        return run_live(parts._replace(config=watched), crowd.transport, interruption, [], crowd)
+
+
+def _sendable(config: Config, own: Own) -> BuildWorkload:
+    """Ray sends functions by value where it cannot import them; found out here rather than on a node."""
+    build = own.workload(config)
+    try:
+        ray.cloudpickle.dumps(build)
+    except Exception as error:
+        raise ConfigError(f"make_env, make_policy: Ray cannot send them to other machines: {error}") from error
+    return build
