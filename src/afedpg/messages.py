@@ -157,6 +157,9 @@ class Workload(Protocol):
 
     def start(self, agent_id: int) -> AgentState: ...
 
+    def renew(self, state: AgentState, life: int) -> AgentState:
+        """An older state to go on from, with streams that no earlier `life` drew from: samples must not count twice."""
+
     def work(self, state: AgentState, task: Task) -> tuple[AgentState, Report]: ...
 
     def evaluate(self, theta: Floats, statistics: Moments | None, iteration: int) -> list[Evaluation]:

@@ -30,6 +30,13 @@ def freeze(generator: np.random.Generator) -> NDArray[np.uint64]:
     )
 
 
+def jump(words: NDArray[np.uint64], times: int) -> NDArray[np.uint64]:
+    """The stream so far on that nothing drawn before, or after fewer jumps, comes again."""
+    jumped = thaw(words).bit_generator
+    assert isinstance(jumped, np.random.PCG64)
+    return freeze(np.random.Generator(jumped.jumped(times)))
+
+
 def thaw(words: NDArray[np.uint64], into: np.random.Generator | None = None) -> np.random.Generator:
     """The generator those six words describe; `into` is overwritten instead of making a new one."""
     low, high, increment_low, increment_high, has_uint32, uinteger = (int(word) for word in words)

@@ -31,7 +31,7 @@ from afedpg.agent.spaces import BoxActions
 from afedpg.config import AgentConfig, Config
 from afedpg.errors import ConfigError
 from afedpg.messages import AgentState, Evaluation, Floats, Moments, Report, Stats, Task, Vector
-from afedpg.seeding import stream
+from afedpg.seeding import jump, stream
 
 
 class EnvironmentWorkload:
@@ -74,6 +74,9 @@ class EnvironmentWorkload:
         if self._uses_baseline:
             state |= self._baseline.start(stream(self._config.seed, "baseline", agent_id))
         return state
+
+    def renew(self, state: AgentState, life: int) -> AgentState:
+        return {key: jump(array, life) if key.endswith("_stream") else array for key, array in state.items()}
 
     def work(self, state: AgentState, task: Task) -> tuple[AgentState, Report]:
         statistics = task.statistics if self._agent.scale_observations else None

@@ -114,6 +114,9 @@ class InOrder:
     def start(self, agent_id: int) -> AgentState:
         return {}
 
+    def renew(self, state: AgentState, life: int) -> AgentState:
+        return state  # there is nothing in it
+
     def work(self, state: AgentState, task: Task) -> tuple[AgentState, Report]:
         self.shared, report = self.problem.work(self.shared, task)
         return state, report

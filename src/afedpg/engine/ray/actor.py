@@ -15,10 +15,13 @@ from afedpg.messages import AgentState, Floats, Report, Task
 class Actor:
     """Keeps its own state, and hands a copy out with every report: whoever takes its place goes on from there."""
 
-    def __init__(self, build: BuildWorkload, agent_id: int, state: AgentState | None) -> None:
+    def __init__(self, build: BuildWorkload, agent_id: int, state: AgentState | None, life: int) -> None:
+        """`life` counts how often the agent went on from a state that others had gone on from; see Workload.renew."""
         one_thread()
         self._workload = build()
         self._state = self._workload.start(agent_id) if state is None else state
+        if life:
+            self._state = self._workload.renew(self._state, life)
 
     def where(self) -> str:
         """Answers once the agent is ready to work."""

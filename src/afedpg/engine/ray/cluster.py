@@ -8,6 +8,7 @@ import math
 import os
 import shutil
 import signal
+import socket
 import tempfile
 import threading
 from collections.abc import Iterator
@@ -21,6 +22,7 @@ from afedpg.messages import Workload
 
 LEAST_STORE = 128 << 20  # bytes of a local object store; Ray refuses less than 75 MiB
 SHARES = 4  # of an agent in it: theta~, a gradient, its state, and the next of one of them
+KNOCK_SECONDS = 10.0
 _log = logging.getLogger("afedpg")
 
 
@@ -35,11 +37,13 @@ def cluster(config: Config, workload: Workload) -> Iterator[None]:
     with contextlib.ExitStack() as afterwards:
         afterwards.callback(_restore_signal, signal.getsignal(signal.SIGTERM))  # Ray takes it
         if config.ray.ray_address:
+            _knock(config.ray.ray_address)
             _init(address=config.ray.ray_address, **common)
         else:
             place = tempfile.mkdtemp(prefix="ray-")  # short: sockets lie in it
             afterwards.callback(shutil.rmtree, place, ignore_errors=True)
-            _init(**_alone(config, workload), _temp_dir=place, **common)
+            with _loopback():
+                _init(**_alone(config, workload), _temp_dir=place, **common)
         afterwards.callback(ray.shutdown)
         _warn_of_waiting(config)
         yield
@@ -56,6 +60,28 @@ def _alone(config: Config, workload: Workload) -> dict[str, Any]:
         "include_dashboard": False,
         "_node_ip_address": "127.0.0.1",
     }
+
+
+@contextlib.contextmanager
+def _loopback() -> Iterator[None]:
+    """Ray makes the outer address of 127.0.0.1 and listens on every interface, unless it has no other machines."""
+    constants = ray._private.ray_constants
+    before, constants.ENABLE_RAY_CLUSTER = constants.ENABLE_RAY_CLUSTER, False
+    try:
+        yield
+    finally:
+        constants.ENABLE_RAY_CLUSTER = before
+
+
+def _knock(address: str) -> None:
+    """Ray itself would try for minutes."""
+    host, _, port = address.rpartition(":")
+    if address == "auto":
+        return
+    try:
+        socket.create_connection((host, int(port)), KNOCK_SECONDS).close()
+    except (OSError, ValueError) as error:
+        raise ConfigError(f"ray_address: nothing answers at {address}: {error}") from error
 
 
 def _init(**settings: Any) -> None:

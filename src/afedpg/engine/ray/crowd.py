@@ -2,7 +2,8 @@
 
 An agent's state stays with its actor; a copy of the newest comes with every report. Ray carries a small one along (up
 to 100 KB) and leaves a large one on the actor's node, where it outlives the actor but not the node. It is fetched for a
-checkpoint and for the actor that takes over; if it is lost, that one goes on from the last state fetched.
+checkpoint and for the actor that takes over; if it is lost, that one goes on from the last state fetched, with other
+streams of randomness: samples that were used are never used again.
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ from afedpg.record.states import stack_states, unstack_states
 
 INLINE_BYTES = 100 * 1024  # Ray puts larger arguments into the object store, once per call
 FETCH_SECONDS = 20.0  # what the states of all agents may take to come in
+LIVES_PER_EPOCH = 1 << 32
 MOST_FAILURES = 5  # of one agent in a row, without a gradient in between
 _NO_THETA = np.empty(0, np.float32)
 _log = logging.getLogger("afedpg")
@@ -39,6 +41,8 @@ class Seat:
         self.agent_id = agent_id
         self.newest: Any = None  # reference to a state that is not here yet
         self.state: AgentState | None = None  # the newest that is
+        self.behind = False  # reports that came of a later state were applied
+        self._lives = 0
         self._crowd = crowd
         self._failures = 0
 
@@ -71,8 +75,9 @@ class Seat:
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(_settled(self.newest), FETCH_SECONDS)
             self.fetch()
+        self._lives += self.behind
         self._answers: asyncio.Queue[tuple[Any, Any]] = asyncio.Queue()
-        self._actor = self._crowd.place(self.agent_id, self.state)
+        self._actor = self._crowd.place(self.agent_id, self.state, self._lives if self.behind else 0)
         reason = "the run is over"
         try:
             where = await self._actor.where.remote()
@@ -90,7 +95,11 @@ class Seat:
 
     async def _answer(self, engine: LiveEngine, report: Any, state: Any) -> None:
         arrived: Report = await report
-        self.newest, self._failures = state, 0  # first: a checkpoint that follows the report goes with its state
+        self.newest, self.behind, self._failures = (
+            state,
+            False,
+            0,
+        )  # first: a checkpoint that follows the report goes with its state
         member = engine.members[self.agent_id]
         member.bytes_up += arrived.gradient.nbytes
         member.bytes_down += arrived.gradient.nbytes
@@ -115,6 +124,7 @@ class Seat:
         try:
             state = ray.get(newest, timeout=0)
         except RayError:
+            self.behind = True
             _log.warning("agent %d: its newest state was lost with its node; an older one is used", self.agent_id)
         else:
             self.state = {key: np.array(array) for key, array in state.items()}  # the store's memory is not pinned
@@ -123,8 +133,10 @@ class Seat:
 class Crowd:
     """Every agent's seat; to the live engine, its transport and the keeper of agent states."""
 
-    def __init__(self, build: BuildWorkload, sync: Callable[[], None] | None = None) -> None:
+    def __init__(self, build: BuildWorkload, epoch: int = 0, sync: Callable[[], None] | None = None) -> None:
+        """`epoch`: the server's; `sync` brings the journal to the disk before a Task goes out."""
         takes = build.config.ray
+        self._epoch = epoch
         self._build = ray.put(build)
         # Never a retry by Ray, which would repeat a stale Task: the server hands out a fresh one.
         self._kind = ray.remote(Actor).options(
@@ -145,8 +157,8 @@ class Crowd:
                 life.cancel()
             await asyncio.gather(*lives, return_exceptions=True)
 
-    def place(self, agent_id: int, state: AgentState | None) -> Any:
-        return self._kind.remote(self._build, agent_id, state)
+    def place(self, agent_id: int, state: AgentState | None, life: int) -> Any:
+        return self._kind.remote(self._build, agent_id, state, life and life + LIVES_PER_EPOCH * self._epoch)
 
     def send(self, actor: Any, task: Task) -> tuple[Any, Any]:
         """References to the report and the state that will come of it. A large theta~ is stored once per version."""
@@ -155,10 +167,16 @@ class Crowd:
         if task.theta.nbytes <= INLINE_BYTES:
             report, state = actor.work.remote(task)
         else:
-            if self._shared[0] != task.version:
-                self._shared = (task.version, ray.put(task.theta))
-            report, state = actor.work.remote(replace(task, theta=_NO_THETA), self._shared[1])
+            report, state = actor.work.remote(replace(task, theta=_NO_THETA), self._stored(task))
         return report, state
+
+    def _stored(self, task: Task) -> Any:
+        if self._shared[0] != task.version:
+            try:
+                self._shared = (task.version, ray.put(task.theta))
+            except RayError as error:
+                raise AfedpgError(f"Ray cannot take theta~: {_first_line(error)}") from error
+        return self._shared[1]
 
     # What a checkpoint keeps
 

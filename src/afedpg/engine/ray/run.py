@@ -49,8 +49,11 @@ def resume_ray(folder: RunFolder, own: Own, on_arrival: OnArrival | None, warn: 
 
 def serve(parts: Parts, build: BuildWorkload) -> Result:
     with Interruption().watched() as interruption, contextlib.closing(parts.federation):
-        recorder, network = parts.federation.recorder, parts.config.network
-        crowd = Crowd(build, recorder.journal.sync if network.durable and recorder is not None else None)
+        server, recorder, network = parts.federation.server, parts.federation.recorder, parts.config.network
+        crowd = Crowd(build, server.epoch, recorder.journal.sync if network.durable and recorder is not None else None)
+        stored = 0 if parts.tree is None else parts.tree["server"]["gradients"]
+        for seat in crowd.seats:
+            seat.behind = server.gradients > stored
         # Ray itself watches its actors and nodes: a long rollout is not a silent agent.
         watched = replace(parts.config, network=replace(network, lease=math.inf))
         return run_live(parts._replace(config=watched), crowd.transport, interruption, [], crowd)

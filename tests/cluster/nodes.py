@@ -1,0 +1,58 @@
+"""A Ray cluster of several nodes on this machine's loopback, whose nodes can be killed."""
+
+from __future__ import annotations
+
+import contextlib
+import shutil
+import tempfile
+from collections.abc import Iterator
+from typing import Any
+
+import psutil
+import pytest
+from federations import alive, wait_until
+from ray.cluster_utils import Cluster
+
+STORE_BYTES = 80 << 20
+
+
+class Nodes:
+    """The head takes no agents; every node has `cpus`, however many the machine has."""
+
+    def __init__(self, count: int, cpus: int) -> None:
+        self._cpus = cpus
+        self._cluster = Cluster()
+        self._add(num_cpus=0, include_dashboard=False)
+        self.nodes = [self.add() for _ in range(count)]
+
+    @property
+    def address(self) -> str:
+        return str(self._cluster.address)
+
+    def add(self) -> Any:
+        return self._add(num_cpus=self._cpus)
+
+    def kill(self, node: Any) -> None:
+        """As a power cut does: everything at once, and no last words."""
+        self._cluster.remove_node(node, allow_graceful=False)
+
+    def close(self) -> None:
+        left = psutil.Process().children(recursive=True)
+        self._cluster.shutdown()
+        wait_until(lambda: not any(alive(process) for process in left), what="the nodes are gone")
+
+    def _add(self, **settings: Any) -> Any:
+        return self._cluster.add_node(node_ip_address="127.0.0.1", object_store_memory=STORE_BYTES, **settings)
+
+
+@contextlib.contextmanager
+def nodes(count: int, cpus: int) -> Iterator[Nodes]:
+    place = tempfile.mkdtemp(prefix="ray-")  # a test's own folder has too long a name for a socket
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("RAY_TMPDIR", place)
+        made = Nodes(count, cpus)
+        try:
+            yield made
+        finally:
+            made.close()
+            shutil.rmtree(place)
