@@ -32,9 +32,9 @@ docs: $(VENV)/installed
 mutants: $(VENV)/installed
 	$(BIN)/python tests/mutants.py
 
-# Everything that can go wrong with a federation, at full length: about ten minutes.
+# Everything that can go wrong with a federation, at full length: about a quarter of an hour.
 chaos: $(VENV)/installed
-	AFEDPG_FUZZ=100000 $(BIN)/python -m pytest tests/chaos tests/network --long
+	AFEDPG_FUZZ=100000 $(BIN)/python -m pytest tests/chaos tests/network tests/cluster --long
 
 # Writes the protocol's Python classes again after federation.proto has changed.
 proto: $(VENV)/installed

@@ -15,6 +15,15 @@ settings.register_profile("laws", deadline=None, derandomize=True, print_blob=Tr
 settings.load_profile("laws")
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--long", action="store_true", help="everything that can go wrong, at full length")
+
+
+@pytest.fixture
+def long(request: pytest.FixtureRequest) -> bool:
+    return bool(request.config.getoption("--long"))
+
+
 @pytest.fixture
 def small_disk(tmp_path: Path) -> Iterator[Callable[[int], Path]]:
     """Makes a disk of so many KiB: a real file system that really runs full."""

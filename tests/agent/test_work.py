@@ -247,3 +247,16 @@ def test_observations_are_scaled_with_what_was_handed_out():
     np.testing.assert_array_equal(plain.gradient, ignored.gradient)
     assert ignored.moments is None
     assert plain.moments.count == 64
+
+
+def test_an_older_state_is_gone_on_from_with_other_samples():
+    """Each life has noise of its own; the critic and the episode so far are what they were."""
+    work = workload("Pendulum-v1", baseline="mlp")
+    state, _ = follow(work, work.start(0), 2)
+    lives = [state, *(work.renew(state, life) for life in (1, 2, 1 << 40))]
+    nexts = [follow(work, life, 1, first=2)[1][0].gradient.tobytes() for life in lives]
+    assert len(set(nexts)) == len(lives)
+    streams = {"noise_stream", "episode_stream", "baseline_stream"}
+    for life in lives[1:]:
+        assert {key for key in state if not np.array_equal(state[key], life[key])} == streams
+    assert same(work.renew(state, 2), lives[2])

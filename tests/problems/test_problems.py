@@ -134,3 +134,10 @@ def test_every_agent_and_every_seed_has_a_stream_of_its_own(problem):
 def test_no_draw_is_ever_used_twice():
     gradients, _ = works(ProblemWorkload(Quadratic(2), seed=0), 0, 3000)
     assert len(np.unique(gradients, axis=0)) == 3000
+
+
+def test_an_older_state_of_a_problems_agent_is_gone_on_from_with_other_draws() -> None:
+    workload = ProblemWorkload(make_problem(Config("quadratic")), 0)
+    state = workload.start(0)
+    draws = {workload.renew(state, life)["draws"].tobytes() for life in (1, 2, 1 << 40)} | {state["draws"].tobytes()}
+    assert len(draws) == 4

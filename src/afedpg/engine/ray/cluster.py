@@ -92,15 +92,19 @@ def _init(**settings: Any) -> None:
         raise ConfigError(f"ray_address: no cluster at {where}: {str(error).strip().splitlines()[0]}") from error
 
 
-def _warn_of_waiting(config: Config) -> None:
+def room(config: Config) -> int:
+    """How many agents the nodes could take, if nothing else ran there."""
     needs = {"CPU": config.ray.agent_cpus, "GPU": config.ray.agent_gpus}
     nodes = [node["Resources"] for node in ray.nodes() if node["Alive"]]
-    room = sum(min(int(node.get(kind, 0) / amount) for kind, amount in needs.items() if amount) for node in nodes)
-    if room < config.agents:
+    return sum(min(int(node.get(kind, 0) / amount) for kind, amount in needs.items() if amount) for node in nodes)
+
+
+def _warn_of_waiting(config: Config) -> None:
+    if room(config) < config.agents:
         _log.warning(
             "the cluster has room for %d of %d agents at %g processors each; the others wait for nodes to join "
             "(--agent-cpus 0.5 would place more on one)",
-            room, config.agents, config.ray.agent_cpus,
+            room(config), config.agents, config.ray.agent_cpus,
         )  # fmt: skip
 
 

@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 import ray
-from ray.exceptions import RayError, RayTaskError
+from ray.exceptions import RayActorError, RayError, RayTaskError
 
 from afedpg.engine.live import LiveEngine
 from afedpg.engine.ray.actor import Actor
@@ -27,9 +27,11 @@ from afedpg.messages import AgentState, Report, Task
 from afedpg.record.states import stack_states, unstack_states
 
 INLINE_BYTES = 100 * 1024  # Ray puts larger arguments into the object store, once per call
+GATHER_SECONDS = 60.0
 FETCH_SECONDS = 20.0  # what the states of all agents may take to come in
 LIVES_PER_EPOCH = 1 << 32
-MOST_FAILURES = 5  # of one agent in a row, without a gradient in between
+MOST_FAILURES = 5  # of one agent's work in a row
+MOST_DEATHS = 20  # per agent, without a gradient of any
 _NO_THETA = np.empty(0, np.float32)
 _log = logging.getLogger("afedpg")
 
@@ -81,6 +83,7 @@ class Seat:
         reason = "the run is over"
         try:
             where = await self._actor.where.remote()
+            await self._crowd.gathered()
             engine.join(self.agent_id, f"agent-{self.agent_id}", self)
             _log.info("agent %d is on %s", self.agent_id, where)
             while True:
@@ -95,11 +98,8 @@ class Seat:
 
     async def _answer(self, engine: LiveEngine, report: Any, state: Any) -> None:
         arrived: Report = await report
-        self.newest, self.behind, self._failures = (
-            state,
-            False,
-            0,
-        )  # first: a checkpoint that follows the report goes with its state
+        self._failures = self._crowd.deaths = 0
+        self.newest, self.behind = state, False  # first: a checkpoint that the report brings about goes with its state
         member = engine.members[self.agent_id]
         member.bytes_up += arrived.gradient.nbytes
         member.bytes_down += arrived.gradient.nbytes
@@ -107,14 +107,21 @@ class Seat:
         engine.report(arrived)
 
     def _count(self, error: RayError) -> None:
-        """Actors die, nodes leave: that is what the next actor is for. What fails again and again will not heal."""
+        """Actors are killed, nodes leave: that is what the next actor is for. An error of the work's own will not heal,
+        nor will a cluster on which nobody gets anything done.
+        """
+        own = isinstance(error, RayTaskError) or (isinstance(error, RayActorError) and error.actor_init_failed)
         cause = getattr(error, "cause", None)
-        if isinstance(error, RayTaskError) and isinstance(cause, AfedpgError):
+        if own and isinstance(cause, AfedpgError):
             raise cause
-        self._failures += 1
+        what = _last_line(error) if own else _first_line(error)
+        self._failures += own
         if self._failures >= MOST_FAILURES:
-            raise AfedpgError(f"agent {self.agent_id} failed {self._failures} times in a row: {_last_line(error)}")
-        _log.warning("agent %d is placed again: %s", self.agent_id, _first_line(error))
+            raise AfedpgError(f"agent {self.agent_id} failed {self._failures} times in a row: {what}")
+        self._crowd.deaths += 1
+        if self._crowd.deaths >= MOST_DEATHS * len(self._crowd.seats):
+            raise AfedpgError(f"{self._crowd.deaths} actors in a row died without a gradient: {what}")
+        _log.warning("agent %d is placed again: %s", self.agent_id, what)
 
     def fetch(self) -> None:
         """The newest state into this process, if it can still be had."""
@@ -133,10 +140,16 @@ class Seat:
 class Crowd:
     """Every agent's seat; to the live engine, its transport and the keeper of agent states."""
 
-    def __init__(self, build: BuildWorkload, epoch: int = 0, sync: Callable[[], None] | None = None) -> None:
-        """`epoch`: the server's; `sync` brings the journal to the disk before a Task goes out."""
+    def __init__(
+        self, build: BuildWorkload, epoch: int = 0, first: int = 0, sync: Callable[[], None] | None = None
+    ) -> None:
+        """`epoch`: the server's. `first`: how many agents begin together, as soon as all of them are there. `sync`
+        brings the journal to the disk before a Task goes out.
+        """
         takes = build.config.ray
         self._epoch = epoch
+        self._missing = first
+        self._begun = asyncio.Event()
         self._build = ray.put(build)
         # Never a retry by Ray, which would repeat a stale Task: the server hands out a fresh one.
         self._kind = ray.remote(Actor).options(
@@ -144,6 +157,7 @@ class Crowd:
             scheduling_strategy="SPREAD",
         )  # fmt: skip
         self._sync = sync
+        self.deaths = 0  # of actors, since somebody last answered
         self._shared: tuple[int, Any] = (-1, None)  # version, and the reference to its theta~
         self.seats = [Seat(self, agent_id) for agent_id in range(build.config.agents)]
 
@@ -156,6 +170,15 @@ class Crowd:
             for life in lives:
                 life.cancel()
             await asyncio.gather(*lives, return_exceptions=True)
+
+    async def gathered(self) -> None:
+        """A round of fedpg is one of all agents, the first one included; who comes later, or again, does not wait."""
+        self._missing -= 1
+        if self._missing <= 0:
+            self._begun.set()
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(self._begun.wait(), GATHER_SECONDS)
+        self._begun.set()
 
     def place(self, agent_id: int, state: AgentState | None, life: int) -> Any:
         return self._kind.remote(self._build, agent_id, state, life and life + LIVES_PER_EPOCH * self._epoch)
@@ -201,7 +224,7 @@ async def _settled(reference: Any) -> None:
 
 
 def _first_line(error: RayError) -> str:
-    return str(error).strip().splitlines()[0]
+    return f"{type(error).__name__}: {str(error).strip().splitlines()[0][:100]}"
 
 
 def _last_line(error: RayError) -> str:

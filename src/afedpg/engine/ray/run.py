@@ -14,7 +14,7 @@ from afedpg.config import Config
 from afedpg.engine.federation import OnArrival
 from afedpg.engine.live_session import Parts, keep_record, new_parts, restored_parts, run_live
 from afedpg.engine.process import Interruption
-from afedpg.engine.ray.cluster import cluster
+from afedpg.engine.ray.cluster import cluster, room
 from afedpg.engine.ray.crowd import Crowd
 from afedpg.engine.session import Result
 from afedpg.engine.training import Cost, Own, check_memory
@@ -50,7 +50,9 @@ def resume_ray(folder: RunFolder, own: Own, on_arrival: OnArrival | None, warn: 
 def serve(parts: Parts, build: BuildWorkload) -> Result:
     with Interruption().watched() as interruption, contextlib.closing(parts.federation):
         server, recorder, network = parts.federation.server, parts.federation.recorder, parts.config.network
-        crowd = Crowd(build, server.epoch, recorder.journal.sync if network.durable and recorder is not None else None)
+        sync = recorder.journal.sync if network.durable and recorder is not None else None
+        first = min(room(parts.config), parts.config.agents) if parts.config.method == "fedpg" else 0
+        crowd = Crowd(build, server.epoch, first, sync)
         stored = 0 if parts.tree is None else parts.tree["server"]["gradients"]
         for seat in crowd.seats:
             seat.behind = server.gradients > stored

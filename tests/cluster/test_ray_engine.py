@@ -1,0 +1,159 @@
+"""`--engine ray`: the same fold, whatever happens to its actors. Inside a Ray that was there before and stays."""
+
+from __future__ import annotations
+
+import logging
+import os
+import sqlite3
+import threading
+from pathlib import Path
+from typing import Any
+
+import gymnasium
+import numpy as np
+import psutil
+import pytest
+import ray
+from federations import wait_until
+
+import afedpg
+from afedpg.config import from_settings
+from afedpg.engine.ray import crowd as crowds
+from afedpg.engine.ray.crowd import Crowd
+from afedpg.engine.replay import replay
+from afedpg.engine.training import Own
+from afedpg.engine.workloads import MakeEnv
+from afedpg.errors import AfedpgError, ConfigError
+from afedpg.messages import Arrival, Vector
+from afedpg.record.journal import Journal
+
+pytestmark = pytest.mark.usefixtures("session")
+ONE = {"agents": 1, "iterations": 40, "dimension": 30}
+
+
+def actors() -> list[psutil.Process]:
+    children = psutil.Process().children(recursive=True)
+    return [child for child in children if child.name().startswith("ray::Actor")]
+
+
+def test_one_agent_gives_the_bits_of_virtual_time_though_its_actor_dies(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The next actor goes on from the state the last one reported with: no draw is lost, none is used twice."""
+
+    def kill(arrival: Arrival, seconds: float, theta: Vector) -> None:
+        if arrival.gradient in (10, 25):
+            for actor in actors():
+                actor.kill()
+
+    with caplog.at_level(logging.WARNING, "afedpg"):
+        done = afedpg.train("quadratic", engine="ray", out=tmp_path / "run", on_arrival=kill, **ONE)
+    assert caplog.text.count("is placed again") == 2
+    assert done.sha256 == afedpg.train("quadratic", **ONE).sha256
+    assert replay(tmp_path / "run").agrees
+    with sqlite3.connect(tmp_path / "run" / "run.db") as database:
+        rows = database.execute("SELECT gradient, task_id FROM arrivals ORDER BY gradient").fetchall()
+    assert [gradient for gradient, _ in rows] == list(range(1, 41))
+    assert len({task_id for _, task_id in rows}) == 40
+    assert ray.is_initialized()
+    wait_until(lambda: not actors())
+
+
+@pytest.mark.parametrize("dimension", [20, crowds.INLINE_BYTES // 4 + 1], ids=["inline", "stored"])
+def test_a_round_of_fedpg_stores_a_large_theta_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, dimension: int
+) -> None:
+    put, stored, syncs = ray.put, [], []
+    monkeypatch.setattr(ray, "put", lambda value: (stored.append(type(value)), put(value))[1])
+    sync = Journal.sync
+    monkeypatch.setattr(Journal, "sync", lambda journal: (syncs.append(1), sync(journal))[1])
+    settings = {"method": "fedpg", "agents": 3, "iterations": 8, "dimension": dimension, "durable": True}
+    done = afedpg.train("quadratic", engine="ray", out=tmp_path / "run", **settings)
+    assert (done.iteration, done.gradients) == (8, 24)  # all three in every round
+    assert stored.count(np.ndarray) == (8 if dimension > 20 else 0)  # a Task of the last theta~ is never sent
+    assert len(syncs) >= 24
+    assert done.sha256 == afedpg.train("quadratic", **settings).sha256
+
+
+def corridor(length: int, broken: bool = False) -> MakeEnv:
+    """Made in here, so that it cannot be imported: Ray sends its code."""
+
+    class Corridor(gymnasium.Env):  # type: ignore[type-arg]
+        observation_space = gymnasium.spaces.Box(-1, 1, (1,))
+        action_space = gymnasium.spaces.Discrete(2)
+        at = 0
+
+        def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[Any, dict[str, Any]]:
+            super().reset(seed=seed)
+            self.at = 0
+            return np.zeros(1, np.float32), {}
+
+        def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+            self.at += 1
+            if broken and self.at == 3:
+                raise RuntimeError("the door is locked")
+            return np.full(1, self.at / length, np.float32), float(action), self.at == length, False, {}
+
+    return lambda agent: Corridor()
+
+
+SMALL = {"engine": "ray", "agents": 1, "iterations": 3, "steps": 16, "evaluate_episodes": 1, "hidden": (4,)}
+
+
+def test_an_environment_of_ones_own_is_sent_even_if_it_is_a_closure(tmp_path: Path) -> None:
+    settings = {**SMALL, "make_env": corridor(5)}
+    done = afedpg.train("corridor", **settings, out=tmp_path / "run")
+    assert done.samples == 48
+    assert done.sha256 == afedpg.train("corridor", **settings | {"engine": "virtual"}).sha256
+
+
+def test_an_environment_that_fails_ends_the_run_and_says_why() -> None:
+    with pytest.raises(AfedpgError, match=r"agent 0: env.step raised RuntimeError: the door is locked; fix"):
+        afedpg.train("corridor", **SMALL, make_env=corridor(5, broken=True))
+    wait_until(lambda: not actors())
+
+
+def test_an_agent_that_cannot_start_is_not_started_for_ever() -> None:
+    here = os.getpid()
+
+    make_env = corridor(5)
+
+    def only_here(agent: int) -> Any:
+        if os.getpid() != here:
+            raise KeyError("no such door")
+        return make_env(agent)
+
+    with pytest.raises(AfedpgError, match=r"agent 0 failed 5 times in a row: KeyError: 'no such door'"):
+        afedpg.train("corridor", **SMALL, make_env=only_here)
+
+
+def test_what_cannot_be_sent_is_found_out_at_once() -> None:
+    lock = threading.Lock()
+    with pytest.raises(ConfigError, match="make_env, make_policy: Ray cannot send them"):
+        afedpg.train("corridor", **SMALL, make_env=lambda agent: lock)
+
+
+def test_a_lost_state_is_replaced_by_the_last_one_fetched_with_other_streams(caplog: pytest.LogCaptureFixture) -> None:
+    config = from_settings({"task": "quadratic", "agents": 2, "engine": "ray"})
+    workload = Own().workload(config)()
+    crowd = Crowd(Own().workload(config))
+    kept, lost = crowd.seats
+    kept.newest = ray.put(workload.start(0))
+    lost.state = workload.start(1)
+
+    @ray.remote(max_retries=0)
+    def fails() -> None:
+        raise KeyError("gone")
+
+    lost.newest = fails.remote()
+    with caplog.at_level(logging.WARNING, "afedpg"):
+        tree = crowd.to_tree()
+    assert "agent 1: its newest state was lost" in caplog.text
+    assert (kept.behind, lost.behind) == (False, True)
+    again = Crowd(Own().workload(config))
+    again.from_tree(tree)
+    for seat, agent_id in zip(again.seats, (0, 1), strict=True):
+        assert seat.state is not None
+        assert {key: array.tobytes() for key, array in seat.state.items()} == {
+            key: array.tobytes() for key, array in workload.start(agent_id).items()
+        }
