@@ -17,10 +17,7 @@ os.environ |= {  # before Ray is imported
     "RAY_AUTH_TOKEN": secrets.token_hex(16),  # or Ray would write one into the home folder
     "RAY_USAGE_STATS_ENABLED": "0",
     "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0",  # 127.0.0.1 means 127.0.0.1
-    # A dead node is noticed in two seconds instead of twenty.
-    "RAY_health_check_initial_delay_ms": "1000", "RAY_health_check_period_ms": "500",
-    "RAY_health_check_timeout_ms": "1000", "RAY_health_check_failure_threshold": "2",
-}  # fmt: skip
+}
 
 
 @pytest.fixture(autouse=True, scope="module")

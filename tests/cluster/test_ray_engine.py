@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-import os
+import signal
 import sqlite3
 import threading
 from pathlib import Path
@@ -18,13 +18,15 @@ from federations import wait_until
 
 import afedpg
 from afedpg.config import from_settings
+from afedpg.engine.live_session import new_parts
 from afedpg.engine.ray import crowd as crowds
 from afedpg.engine.ray.crowd import Crowd
+from afedpg.engine.ray.run import serve
 from afedpg.engine.replay import replay
-from afedpg.engine.training import Own
-from afedpg.engine.workloads import MakeEnv
+from afedpg.engine.training import Own, configure, resume
+from afedpg.engine.workloads import BuildWorkload, MakeEnv
 from afedpg.errors import AfedpgError, ConfigError
-from afedpg.messages import Arrival, Vector
+from afedpg.messages import AgentState, Arrival, Report, Task, Vector
 from afedpg.record.journal import Journal
 
 pytestmark = pytest.mark.usefixtures("session")
@@ -59,6 +61,38 @@ def test_one_agent_gives_the_bits_of_virtual_time_though_its_actor_dies(
     wait_until(lambda: not actors())
 
 
+def test_an_interrupted_run_goes_on_with_its_agents_states(tmp_path: Path) -> None:
+    """The checkpoint has each state from before the Task that was out: the bits are those of a run in one piece."""
+
+    def interrupt(arrival: Arrival, seconds: float, theta: Vector) -> None:
+        if arrival.gradient == 20:
+            signal.raise_signal(signal.SIGTERM)
+
+    with pytest.raises(AfedpgError, match="interrupted after gradient 20 of 40; go on with: afedpg resume"):
+        afedpg.train("quadratic", engine="ray", out=tmp_path / "run", on_arrival=interrupt, **ONE)
+    assert resume(tmp_path / "run").sha256 == afedpg.train("quadratic", **ONE).sha256
+    assert replay(tmp_path / "run").agrees
+
+
+def test_a_run_that_was_killed_goes_on_with_other_streams(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its journal is ahead of its agents' states: the samples between were used."""
+
+    def die(arrival: Arrival, seconds: float, theta: Vector) -> None:
+        if arrival.gradient == 20:
+            raise KeyError("as if killed: no last checkpoint")
+
+    with pytest.raises(KeyError, match="as if killed"):
+        afedpg.train("quadratic", engine="ray", out=tmp_path / "run", on_arrival=die, **ONE)
+    lives: list[int] = []
+    place = Crowd.place
+    monkeypatch.setattr(Crowd, "place", lambda crowd, *how: (lives.append(how[-1]), place(crowd, *how))[1])
+    done = resume(tmp_path / "run")
+    assert lives == [1]
+    assert done.gradients == 40
+    assert done.sha256 != afedpg.train("quadratic", **ONE).sha256
+    assert replay(tmp_path / "run").agrees
+
+
 @pytest.mark.parametrize("dimension", [20, crowds.INLINE_BYTES // 4 + 1], ids=["inline", "stored"])
 def test_a_round_of_fedpg_stores_a_large_theta_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, dimension: int
@@ -75,7 +109,7 @@ def test_a_round_of_fedpg_stores_a_large_theta_once(
     assert done.sha256 == afedpg.train("quadratic", **settings).sha256
 
 
-def corridor(length: int, broken: bool = False) -> MakeEnv:
+def corridor(length: int) -> MakeEnv:
     """Made in here, so that it cannot be imported: Ray sends its code."""
 
     class Corridor(gymnasium.Env):  # type: ignore[type-arg]
@@ -90,8 +124,6 @@ def corridor(length: int, broken: bool = False) -> MakeEnv:
 
         def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
             self.at += 1
-            if broken and self.at == 3:
-                raise RuntimeError("the door is locked")
             return np.full(1, self.at / length, np.float32), float(action), self.at == length, False, {}
 
     return lambda agent: Corridor()
@@ -107,24 +139,30 @@ def test_an_environment_of_ones_own_is_sent_even_if_it_is_a_closure(tmp_path: Pa
     assert done.sha256 == afedpg.train("corridor", **settings | {"engine": "virtual"}).sha256
 
 
-def test_an_environment_that_fails_ends_the_run_and_says_why() -> None:
-    with pytest.raises(AfedpgError, match=r"agent 0: env.step raised RuntimeError: the door is locked; fix"):
-        afedpg.train("corridor", **SMALL, make_env=corridor(5, broken=True))
+@pytest.mark.parametrize(
+    ("build_fails", "message"),
+    [(False, "^agent 0: the door is locked$"), (True, "agent 0 failed 5 times in a row: KeyError: 'no such door'")],
+    ids=["work", "start"],
+)
+def test_an_agent_that_fails_is_not_started_for_ever(build_fails: bool, message: str) -> None:
+    """What the work itself says is wrong ends the run at once; what may be the node's fault gets five trials."""
+
+    class Broken(BuildWorkload):
+        def __call__(self) -> Any:
+            if build_fails:
+                raise KeyError("no such door")
+            return self
+
+        def start(self, agent_id: int) -> AgentState:
+            return {}
+
+        def work(self, state: AgentState, task: Task) -> tuple[AgentState, Report]:
+            raise AfedpgError(f"agent {task.agent_id}: the door is locked")
+
+    config = configure("quadratic", None, {"engine": "ray", "agents": 1})
+    with pytest.raises(AfedpgError, match=message):
+        serve(new_parts(config, Own(), None), Broken(config))
     wait_until(lambda: not actors())
-
-
-def test_an_agent_that_cannot_start_is_not_started_for_ever() -> None:
-    here = os.getpid()
-
-    make_env = corridor(5)
-
-    def only_here(agent: int) -> Any:
-        if os.getpid() != here:
-            raise KeyError("no such door")
-        return make_env(agent)
-
-    with pytest.raises(AfedpgError, match=r"agent 0 failed 5 times in a row: KeyError: 'no such door'"):
-        afedpg.train("corridor", **SMALL, make_env=only_here)
 
 
 def test_what_cannot_be_sent_is_found_out_at_once() -> None:

@@ -97,7 +97,11 @@ class Seat:
             ray.kill(self._actor)
 
     async def _answer(self, engine: LiveEngine, report: Any, state: Any) -> None:
-        arrived: Report = await report
+        try:
+            arrived: Report = await report
+        except RayError:
+            await _settled(state)  # or Ray would complain of an error that nobody has looked at
+            raise
         self._failures = self._crowd.deaths = 0
         self.newest, self.behind = state, False  # first: a checkpoint that the report brings about goes with its state
         member = engine.members[self.agent_id]
