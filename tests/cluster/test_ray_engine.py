@@ -190,6 +190,7 @@ def test_a_lost_state_is_replaced_by_the_last_one_fetched_with_other_streams(cap
     assert (kept.behind, lost.behind) == (False, True)
     again = Crowd(Own().workload(config))
     again.from_tree(tree)
+    assert [seat.behind for seat in again.seats] == [False, True]
     for seat, agent_id in zip(again.seats, (0, 1), strict=True):
         assert seat.state is not None
         assert {key: array.tobytes() for key, array in seat.state.items()} == {

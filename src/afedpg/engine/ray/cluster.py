@@ -52,6 +52,7 @@ def cluster(config: Config, workload: Workload) -> Iterator[None]:
 def _alone(config: Config, workload: Workload) -> dict[str, Any]:
     """This machine as a cluster: reached from itself only, with room for every agent however few its cores."""
     os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
+    os.environ.setdefault("RAY_worker_niceness", "0")  # agents are the work, not something beside it
     share = 4 * workload.parameters + sum(array.nbytes for array in workload.start(0).values())
     return {
         "address": "local",  # whatever RAY_ADDRESS says
@@ -109,5 +110,5 @@ def _warn_of_waiting(config: Config) -> None:
 
 
 def _restore_signal(handler: Any) -> None:
-    if threading.current_thread() is threading.main_thread():
+    if handler is not None and threading.current_thread() is threading.main_thread():
         signal.signal(signal.SIGTERM, handler)

@@ -214,11 +214,16 @@ class Crowd:
             ray.wait(out, num_returns=len(out), timeout=FETCH_SECONDS)  # all at once rather than one after another
         for seat in self.seats:
             seat.fetch()
-        return {"agents": stack_states([seat.state or {} for seat in self.seats])}
+        return {
+            "agents": stack_states([seat.state or {} for seat in self.seats]),
+            "behind": np.array([seat.behind for seat in self.seats]),
+        }
 
     def from_tree(self, tree: dict[str, Any]) -> None:
-        for seat, state in zip(self.seats, unstack_states(tree["agents"]), strict=True):
+        states = unstack_states(tree["agents"])
+        for seat, state, behind in zip(self.seats, states, tree["behind"].tolist(), strict=True):
             seat.state = state or None
+            seat.behind |= behind
 
 
 async def _settled(reference: Any) -> None:
@@ -228,9 +233,9 @@ async def _settled(reference: Any) -> None:
 
 
 def _first_line(error: RayError) -> str:
-    return f"{type(error).__name__}: {str(error).strip().splitlines()[0][:100]}"
+    return f"{type(error).__name__}: " + str(error).strip().partition("\n")[0][:100]
 
 
 def _last_line(error: RayError) -> str:
     """Of a traceback: what was raised."""
-    return str(error).strip().splitlines()[-1]
+    return str(error).strip().rpartition("\n")[2]
