@@ -30,7 +30,7 @@ def end(federation: Site, train: subprocess.Popen[bytes], total: int | None) -> 
 
 def test_a_node_is_killed_and_another_joins_in_mid_run(tmp_path: Path, long: bool) -> None:
     """Agents of the dead node wait until there is room, and go on there."""
-    count, cpus, iterations = (3, 4, 40) if long else (2, 2, ENDLESS)
+    count, cpus, iterations = (3, 4, 20) if long else (2, 2, ENDLESS)
     task = ("swimmer", "--preset", "paper", "--evaluate-episodes", 1) if long else LARGE
     agents = count * cpus
     with nodes(count, cpus) as cluster, site(tmp_path) as federation:
