@@ -173,7 +173,7 @@ def resume(
     if config.engine == "ray":
         from afedpg.engine.ray.run import resume_ray
 
-        return resume_ray(folder, own, on_arrival, warn)
+        return resume_ray(folder, own, on_arrival, warn, announce)
     if config.engine != "virtual":
         from afedpg.engine.local import resume_live
 

@@ -39,12 +39,22 @@ def run_ray(
         return serve(parts, build)
 
 
-def resume_ray(folder: RunFolder, own: Own, on_arrival: OnArrival | None, warn: Callable[[str], None]) -> Result:
+def resume_ray(
+    folder: RunFolder,
+    own: Own,
+    on_arrival: OnArrival | None,
+    warn: Callable[[str], None],
+    announce: Callable[[Cost], None],
+) -> Result:
     """The server stands where it stood, bit for bit; agents go on from their states in the newest checkpoint."""
     config = folder.config()
     build = _sendable(config, own)
-    with cluster(config, own.workload(config)()):
-        return serve(restored_parts(folder, config, own, on_arrival, warn), build)
+    workload = build()
+    cost = check_memory(config, workload, 1)
+    with cluster(config, workload):  # first: it may not be there, and the folder stays as it is
+        parts = restored_parts(folder, config, own, on_arrival, warn)
+        announce(replace(cost, done=parts.federation.server.gradients))
+        return serve(parts, build)
 
 
 def serve(parts: Parts, build: BuildWorkload) -> Result:
