@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 
 import psutil
+import pytest
 from federations import alive, children, site, wait_until
 
 from afedpg.engine.replay import replay
@@ -22,7 +23,10 @@ def listening(processes: list[psutil.Process]) -> set[str]:
     return {one.laddr.ip.removeprefix("::ffff:") for one in found if one.status == psutil.CONN_LISTEN}
 
 
-def test_nothing_is_left_behind_and_no_gradient_lost_by_a_kill_nor_by_ctrl_c(tmp_path: Path) -> None:
+def test_nothing_is_left_behind_and_no_gradient_lost_by_a_kill_nor_by_ctrl_c(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER")  # the engine itself sees to loopback
     with site(tmp_path) as federation:
         train = federation.command("train", *SETTINGS, "--agents", 2, "--iterations", 10**6, "--out", federation.run)
         wait_until(lambda: federation.gradients() > 50)
