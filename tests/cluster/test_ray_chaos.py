@@ -32,7 +32,7 @@ def end(federation: Site, train: subprocess.Popen[bytes], total: int | None) -> 
 
 def test_a_node_is_killed_and_another_joins_in_mid_run(tmp_path: Path, long: bool) -> None:
     """Agents of the dead node wait until there is room, and go on there."""
-    count, cpus, iterations = (3, 4, 20) if long else (2, 2, ENDLESS)
+    count, cpus, iterations = (3, 4, 30) if long else (2, 2, ENDLESS)
     task = SWIMMER if long else LARGE
     agents = count * cpus
     with nodes(count, cpus) as cluster, site(tmp_path) as federation:
@@ -40,20 +40,21 @@ def test_a_node_is_killed_and_another_joins_in_mid_run(tmp_path: Path, long: boo
             "train", *task, "--engine", "ray", "--ray-address", cluster.address, "--agents", agents,
             "--iterations", iterations, "--checkpoint-seconds", 2, "--out", federation.run,
         )  # fmt: skip
-        wait_until(lambda: federation.gradients() > 2 * agents, 120.0)
+        wait_until(lambda: federation.gradients() > 0, 200.0)
+        wait_until(lambda: _there(federation) == agents, 200.0, "all agents are there")
         cluster.kill(cluster.nodes[0])
-        wait_until(lambda: _away(federation) == cpus, what="its agents are away")
+        wait_until(lambda: _there(federation) == agents - cpus, 100.0, "its agents are away")
         before = federation.gradients()
         wait_until(lambda: federation.gradients() > before, what="the others work on")
         cluster.add()
-        wait_until(lambda: _away(federation) == 0, 60.0, "all agents are back")
+        wait_until(lambda: _there(federation) == agents, 200.0, "all agents are back")
         assert "is placed again" in federation.log("train")
         assert "its newest state was lost with its node" in federation.log("train") or long
         end(federation, train, agents * iterations if long else None)
 
 
-def _away(federation: Site) -> int:
-    return sum(agent["state"] == "away" for agent in federation.status()["agents"])
+def _there(federation: Site) -> int:
+    return sum(agent["state"] != "away" for agent in federation.status()["agents"])
 
 
 def test_random_actors_are_killed_again_and_again(tmp_path: Path, long: bool) -> None:
