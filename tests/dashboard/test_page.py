@@ -148,7 +148,7 @@ def test_runs_that_start_later_appear_by_themselves(tmp_path, serve, open_page):
     page.get_by_text("No runs here yet").wait_for()
     small_run(tmp_path / "later")
     page.wait_for_selector("h1:has-text('later')")
-    assert number(tile(page, "Gradients")) == 60
+    wait_until(lambda: page.wait_for_timeout(50) or number(tile(page, "Gradients")) == 60, 20, "all of its gradients")
 
 
 def test_a_hostile_name_is_text(tmp_path, serve, open_page):
