@@ -87,7 +87,7 @@ def commands(text: str, name: str) -> Iterator[list[str]]:
                 if words and re.fullmatch(rf"(ExecStart=)?([^=]*/)?{name}", words[0]):
                     yield words[1:]
                 words = []
-            else:
+            elif words or not re.fullmatch(r"[A-Z_]+=.*", word):  # VARIABLE=value before a command
                 words.append(word)
 
 

@@ -78,7 +78,8 @@ def test_what_is_not_run_has_its_reason_and_is_sound(block: Block) -> None:
 
 
 def test_no_command_hides_where_no_test_looks() -> None:
-    """Commands stand in fenced blocks; indented ones would be neither run nor parsed."""
+    """Shell stands in fenced `bash` or `console` blocks: indented or under another name it would not be run."""
+    assert not [b.where for blocks in BLOCKS.values() for b in blocks if b.language in ("sh", "shell", "zsh", "py", "")]
     hidden = [
         f"{page.relative_to(ROOT)}:{number}"
         for page in PAGES
@@ -99,7 +100,7 @@ def test_the_comparison_of_what_is_said_can_fail() -> None:
     assert not matches("a 1\nb 2\n", "b 2\na 1\n")
     assert not matches("a 12\n", "a 1\n")
     assert list(sessions("$ one\nsays\n$ two \\\n  more\n")) == [("one", "says\n"), ("two \\\n  more", "")]
-    assert list(commands("a && x/afedpg b --c 'd e' | f # afedpg no\nafedpg g &", "afedpg")) == [
+    assert list(commands("a && x/afedpg b --c 'd e' | f # afedpg no\nA=1 afedpg g &", "afedpg")) == [
         ["b", "--c", "d e"],
         ["g"],
     ]
