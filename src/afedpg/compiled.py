@@ -15,7 +15,9 @@ from functools import cache
 from pathlib import Path
 from typing import Any, ParamSpec, TypeVar, cast
 
-import numba as untyped_numba
+# Where colorama happens to be installed, numba would end every command on a terminal with a control code.
+os.environ.setdefault("NUMBA_DISABLE_ERROR_MESSAGE_HIGHLIGHTING", "1")
+import numba as untyped_numba  # noqa: E402
 
 numba: Any = untyped_numba  # its decorators and settings have no types to rely on
 P = ParamSpec("P")

@@ -31,6 +31,11 @@ BLOCKS, ASCII_BLOCKS = "▁▂▃▄▅▆▇█", "_.-=+*%#"
 GAP = "  "
 
 
+def printable(text: str) -> str:
+    """Names from disks and machines of others: control codes are shown, not obeyed."""
+    return "".join(letter if letter.isprintable() else ascii(letter)[1:-1] for letter in text)
+
+
 @dataclass(frozen=True)
 class Look:
     """What there is to show at one moment; facts in the order of their weight: a narrow terminal drops the last."""
@@ -53,6 +58,8 @@ class Rate:
         """Asked a few times per second at most."""
         samples = self._samples
         samples.append((now, total))
+        while len(samples) > 3 and now - samples[2][0] > RATE_SECONDS and samples[2][1] == samples[1][1]:
+            del samples[1]  # nothing moved there: a server may wait for days
         while len(samples) > 2 and now - samples[1][0] > RATE_SECONDS and total > samples[1][1]:
             samples.popleft()
         (then, before), (now, total) = samples[0], samples[-1]

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import sqlite3
+from contextlib import closing
 from pathlib import Path
 
 import numpy as np
@@ -90,3 +92,26 @@ def test_a_run_without_a_row_yet_is_compared_by_its_settings(runs, capsys):
     (runs / "fedpg" / "run.db").unlink()
     fedpg, _ = json.loads(said(capsys, "--json").out)["groups"]
     assert (fedpg["results"], fedpg["states"]) == ({}, ["interrupted"])
+
+
+@pytest.mark.parametrize(("stored", "shown"), [(None, "-"), (float("inf"), "inf")])
+def test_a_run_that_diverged_is_compared_as_well(runs, capsys, stored, shown):
+    """SQLite stores NaN as NULL."""
+    with closing(sqlite3.connect("runs/fedpg/run.db")) as connection, connection:
+        connection.execute("UPDATE evaluations SET mean = ?", (stored,))
+    found = json.loads(said(capsys, "--json").out, parse_constant=pytest.fail)
+    assert found["groups"][0]["results"].get("theta, exact", {"values": [None]})["values"] == [None]
+    line = next(line for line in said(capsys).out.splitlines() if line.startswith("theta"))
+    assert line.split()[2] == shown
+
+
+def test_names_on_disk_cannot_drive_the_terminal(runs, capsys):
+    hostile = Path("runs/evil\x1b]0;title\x07\x1b[31m")
+    Path("runs/fedpg").rename(hostile)
+    for arguments in ([], ["--compare"]):
+        capsys.readouterr()
+        assert main(["runs", *arguments]) == 0
+        out = capsys.readouterr().out
+        assert "\x1b" not in out
+        assert "\x07" not in out
+        assert r"evil\x1b]0;title\x07\x1b[31m" in out

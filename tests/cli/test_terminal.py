@@ -176,3 +176,13 @@ def test_a_rate_forgets_the_start():
     assert rates[9] == 50
     assert rates[-1] == pytest.approx(100)
     assert rate.add(1000.0, 19900) > 0  # silent for long: the little that is known
+
+
+def test_a_rate_at_rest_keeps_nothing():
+    """A server may wait for its agents for days; what it does then counts from the newest minute."""
+    rate = Rate(0.0)
+    assert rate.add(1.0, 100.0) == 100
+    for look in range(2, 10_001):
+        assert 0 < rate.add(look, 100.0) <= 50
+    assert len(rate._samples) < 70
+    assert rate.add(10_001.0, 160.0) == pytest.approx(1.0, rel=0.05)

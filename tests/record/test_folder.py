@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 import tomllib
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,7 @@ from afedpg.errors import AfedpgError, ConfigError
 from afedpg.messages import Arrival, Stats, TaskId
 from afedpg.record import folder
 from afedpg.record.database import Database
+from afedpg.record.folder import find_runs
 
 CONFIG = Config(
     task="quadratic",
@@ -163,3 +165,23 @@ def test_runs_are_listed(tmp_path: Path) -> None:
             tmp_path / "sweep" / "small" / "seed9", "quadratic", "afedpg", 3, 9, 0, 30, None, 0.0, "interrupted"
         ),
     ]
+
+
+def test_a_folder_that_may_not_be_read_hides_no_other(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As root every folder may be: what the system would say is said for it."""
+    for name in ("mine", "theirs"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "run.toml").touch()
+    real = os.access
+    monkeypatch.setattr(os, "access", lambda path, mode: "theirs" not in str(path) and real(path, mode))
+    monkeypatch.setattr(Path, "is_file", _refusing(Path.is_file, "theirs"))
+    assert [run.path.name for run in find_runs(tmp_path)] == ["mine"]
+
+
+def _refusing(look: Callable[[Path], bool], name: str) -> Callable[[Path], bool]:
+    def refused(path: Path) -> bool:
+        if name in str(path):
+            raise PermissionError(13, "Permission denied", str(path))
+        return look(path)
+
+    return refused

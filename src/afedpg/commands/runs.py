@@ -12,6 +12,7 @@ from typing import Any
 
 from afedpg.commands.parser import RUNS, command
 from afedpg.errors import ConfigError
+from afedpg.terminal import printable
 
 
 def add_commands(commands: Any) -> None:
@@ -45,5 +46,5 @@ def _runs(options: argparse.Namespace) -> int:
         for run in summaries:
             value = "" if run.last_return is None else f"return {run.last_return:.4g}"
             done, who = f"{run.gradients}/{run.total} gradients", f"{run.method} x{run.agents} seed {run.seed}"
-            print(f"{run.path}  {run.state}  {who}  {done}  {value}".rstrip())
+            print(printable(f"{run.path}  {run.state}  {who}  {done}  {value}".rstrip()))
     return 0

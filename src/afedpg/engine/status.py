@@ -6,6 +6,8 @@ import json
 import time
 from typing import TYPE_CHECKING, Any
 
+from afedpg.terminal import printable
+
 if TYPE_CHECKING:
     from afedpg.engine.live import LiveEngine, Member
 
@@ -75,7 +77,7 @@ def table(document: dict[str, Any]) -> str:
 
 def _row(agent: dict[str, Any]) -> tuple[str, ...]:
     return (
-        str(agent["agent"]), agent["name"], agent["state"], str(agent["gradients"]), f"{agent['delay']:.1f}",
+        str(agent["agent"]), printable(agent["name"]), agent["state"], str(agent["gradients"]), f"{agent['delay']:.1f}",
         f"{agent['seconds_per_gradient']:.4g}", f"{agent['bytes_up'] / 1e6:.2f}", f"{agent['bytes_down'] / 1e6:.2f}",
         str(agent["rejected"]), f"{agent['last_seen']:.1f} s",
     )  # fmt: skip

@@ -16,6 +16,7 @@ from afedpg.errors import AfedpgError
 from afedpg.experiments.statistics import Interval, t_interval
 from afedpg.record.database import read_theta_returns, read_totals
 from afedpg.record.folder import RunFolder, summarize
+from afedpg.terminal import printable
 
 GAP = "  "
 
@@ -89,7 +90,7 @@ class Comparison:
         said = ", ".join(state if len(counts) == 1 else f"{count} {state}" for state, count in counts.items())
         seeds = ",".join(str(run.seed) for run in group.runs)
         settings = [_show_setting(group.settings.get(name)) for name in self.differing]
-        paths = _together([run.path for run in group.runs])
+        paths = printable(_together([run.path for run in group.runs]))
         return [paths, said, seeds, *settings, *(_show(group, name) for name in self.results)]
 
 
@@ -119,7 +120,7 @@ def _measure(run: RunFolder) -> Measured:
         theta, totals = read_theta_returns(run.database), read_totals(run.database)
     except AfedpgError:  # killed before its first row: there is nothing to measure yet
         theta, totals = {}, None
-    results |= {f"theta, {kind}": value for kind, value in theta.items()}
+    results |= {f"theta, {kind}": value for kind, value in theta.items() if value is not None}
     if totals is not None:
         if totals.late_return is not None:
             results["training, last quarter"] = totals.late_return
@@ -138,7 +139,7 @@ def _plain(group: Group, result: str) -> dict[str, Any]:
     numbers = {"mean": found.value, "low": found.low, "high": found.high}
     return {
         **{name: number if math.isfinite(number) else None for name, number in numbers.items()},
-        "values": group.values(result),
+        "values": [value if math.isfinite(value) else None for value in group.values(result)],
     }
 
 
@@ -153,11 +154,13 @@ def _show(group: Group, result: str) -> str:
 
 
 def _number(value: float) -> str:
+    if not math.isfinite(value):
+        return str(value)
     return f"{value:,.0f}" if value == round(value) or abs(value) >= 1e5 else f"{value:.4g}"
 
 
 def _show_setting(value: Any) -> str:
-    return value if isinstance(value, str) else "-" if value is None else json.dumps(value)
+    return printable(value) if isinstance(value, str) else "-" if value is None else json.dumps(value)
 
 
 def _together(paths: Sequence[str]) -> str:

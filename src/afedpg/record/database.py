@@ -239,8 +239,11 @@ def read_totals(path: Path) -> Totals | None:
     return Totals(samples, seconds, mean, longest, up, down, late_return)
 
 
-def read_theta_returns(path: Path) -> dict[str, float]:
-    """How theta did when it was last evaluated, by kind; the mean over environments where agents have their own."""
+def read_theta_returns(path: Path) -> dict[str, float | None]:
+    """How theta did when it was last evaluated, by kind; the mean over environments where agents have their own.
+
+    None where that is not a number: SQLite has no NaN.
+    """
     last = "SELECT kind, AVG(mean) FROM evaluations WHERE gradients = (SELECT MAX(gradients) FROM evaluations)"
     with reading(path) as connection:
         return dict(connection.execute(f"{last} GROUP BY kind ORDER BY kind DESC"))

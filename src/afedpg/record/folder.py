@@ -220,9 +220,11 @@ def find_runs(*roots: Path) -> list[RunFolder]:
 
 def _search(root: Path, depth: int) -> Iterator[Path]:
     """What lies within a run folder is not looked at."""
+    if not (root.is_dir() and os.access(root, os.R_OK | os.X_OK)):
+        return
     if (root / "run.toml").is_file():
         yield root
-    elif depth and root.is_dir() and os.access(root, os.R_OK | os.X_OK):
+    elif depth:
         for path in root.iterdir():
             yield from _search(path, depth - 1)
 
