@@ -17,7 +17,7 @@ from typing import Any, ParamSpec, TypeVar, cast
 
 # Where colorama happens to be installed, numba would end every command on a terminal with a control code.
 os.environ.setdefault("NUMBA_DISABLE_ERROR_MESSAGE_HIGHLIGHTING", "1")
-import numba as untyped_numba  # noqa: E402
+import numba as untyped_numba
 
 numba: Any = untyped_numba  # its decorators and settings have no types to rely on
 P = ParamSpec("P")
