@@ -50,7 +50,7 @@ def ask(app: Any, target: str, method: str = "GET", **headers: str) -> Answer:
 
 
 def app_of(root: Path, token: str | None = None) -> Any:
-    return make_app([root], PORT, token)
+    return make_app([root], "127.0.0.1", PORT, token)
 
 
 def runs_of(app: Any) -> dict[str, dict[str, Any]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import shutil
 
 import pytest
@@ -45,7 +46,7 @@ def test_a_run_that_links_lead_to_is_shown_once(tmp_path):
     (tmp_path / "runs" / "another").symlink_to(tmp_path / "runs" / "one")
     (tmp_path / "runs" / "round").symlink_to(tmp_path / "runs")
     assert list(runs_of(app_of(tmp_path / "runs"))) == ["one"]
-    both = make_app([tmp_path / "runs", tmp_path / "runs" / "one"], PORT, None)
+    both = make_app([tmp_path / "runs", tmp_path / "runs" / "one"], "127.0.0.1", PORT, None)
     assert list(runs_of(both)) == ["runs/one"]
 
 
@@ -61,6 +62,22 @@ def test_what_is_no_run_is_left_out(tmp_path):
     assert set(runs) == {"good", "spoilt"}
     said = ask(app, f"/api/updates?at={runs['spoilt']['id']}~").json[runs["spoilt"]["id"]]
     assert "not a database" in said["error"]
+
+
+def test_a_search_that_fails_is_said(tmp_path, monkeypatch):
+    small_run(tmp_path / "one")
+    app = app_of(tmp_path)
+    assert ask(app, "/api/runs").json["trouble"] == ""
+
+    def refuse(*roots):
+        raise PermissionError(errno.EACCES, "Permission denied", "/closed")
+
+    with monkeypatch.context() as meanwhile:
+        meanwhile.setattr(catalog, "find_runs", refuse)
+        said = ask(app, "/api/runs").json
+    assert said["trouble"] == "cannot search /closed: Permission denied"
+    assert [run["name"] for run in said["runs"]] == ["one"], "what was known stays"
+    assert ask(app, "/api/runs").json["trouble"] == ""
 
 
 def test_the_list_is_sent_only_when_it_has_changed(tmp_path):

@@ -8,6 +8,7 @@ import pytest
 from asking import HOST, PORT, app_of, ask, small_run
 
 from afedpg.cli import main
+from afedpg.dashboard.app import make_app
 from afedpg.dashboard.serve import is_loopback, url
 
 TOKEN = "a-long-random-token"
@@ -35,6 +36,17 @@ def test_a_page_of_the_web_cannot_lead_a_browser_here(root, route):
         assert ask(app, route, host=name).status == 421, name
     for name in (HOST, f"localhost:{PORT}", f"LOCALHOST:{PORT}", f"[::1]:{PORT}"):
         assert ask(app, route, host=name).status != 421, name
+
+
+@pytest.mark.parametrize(
+    ("host", "port", "named"),
+    [("127.0.0.2", PORT, f"127.0.0.2:{PORT}"), ("localhost", 80, "localhost"), ("::1", 80, "[::1]")],
+)
+def test_the_address_that_is_printed_is_answered(root, host, port, named):
+    app = make_app([root], host, port, None)
+    assert ask(app, "/", host=named).status == 200
+    for other in ("evil.example", f"evil.example:{port}", "127.0.0.3", f"127.0.0.3:{port}"):
+        assert ask(app, "/", host=other).status == 421, other
 
 
 @pytest.mark.parametrize("route", ROUTES)
@@ -68,7 +80,7 @@ def test_the_assets_need_it_too(root):
 def test_the_token_leaves_the_address(root):
     answer = ask(app_of(root, TOKEN), f"/?token={TOKEN}", host=OUTSIDE)
     assert (answer.status, answer.headers["location"]) == (303, "/")
-    assert re.fullmatch(rf"afedpg-{PORT}={TOKEN}; HttpOnly; Path=/; SameSite=strict", answer.headers["set-cookie"])
+    assert re.fullmatch(rf"afedpg-{PORT}={TOKEN}; HttpOnly; Path=/; SameSite=lax", answer.headers["set-cookie"])
 
 
 @pytest.mark.parametrize("route", ROUTES)

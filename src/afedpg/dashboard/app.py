@@ -53,7 +53,7 @@ class Pages:
         return _answer(request, plain, lambda: packed, MEDIA_TYPES[Path(name).suffix])
 
     def runs(self, request: Request) -> Response:
-        body = json.dumps({"runs": self._catalog.describe()}).encode()
+        body = json.dumps({"runs": self._catalog.describe(), "trouble": self._catalog.trouble}).encode()
         tag = f'"{hashlib.sha256(body).hexdigest()[:20]}"'
         if request.headers.get("if-none-match") == tag:
             return Response(status_code=304, headers={"ETag": tag})
@@ -102,8 +102,8 @@ class Pages:
             return known
 
 
-def make_app(roots: Sequence[Path], port: int, token: str | None) -> Guard:
-    """Read-only. `token` is None on loopback."""
+def make_app(roots: Sequence[Path], host: str, port: int, token: str | None) -> Guard:
+    """Read-only. `token` is None where `host` is loopback."""
     pages = Pages(roots)
     routes = [
         Route("/", pages.index),
@@ -114,7 +114,7 @@ def make_app(roots: Sequence[Path], port: int, token: str | None) -> Guard:
         Route("/api/runs/{run}/videos/{name}", pages.video),
         Route("/favicon.ico", lambda request: Response(status_code=204)),
     ]
-    return Guard(Starlette(routes=routes, exception_handlers={HTTPException: _failed}), port, token)
+    return Guard(Starlette(routes=routes, exception_handlers={HTTPException: _failed}), host, port, token)
 
 
 def _failed(request: Request, error: Exception) -> Response:

@@ -18,6 +18,7 @@ from afedpg.errors import AfedpgError
 from afedpg.record.folder import RunFolder, RunSummary, find_runs, summarize
 
 SCAN_SECONDS = 2.0
+NO_TEXT = re.compile("[\udc80-\udcff]")  # bytes of a name that are no UTF-8
 VIDEOS = {".mp4": "video/mp4", ".webm": "video/webm", ".gif": "image/gif"}
 
 
@@ -42,20 +43,27 @@ class Catalog:
         self._summaries: dict[str, tuple[object, RunSummary]] = {}
         self._scanned = -SCAN_SECONDS
         self._lock = Lock()
+        self.trouble = ""  # why the last search found nothing new
 
     def entries(self) -> dict[str, Entry]:
         with self._lock:
             if time.monotonic() - self._scanned >= SCAN_SECONDS:
                 try:
-                    found = [self._entry(folder) for folder in find_runs(*self._roots)]
-                except OSError:  # a folder went away while it was searched: as it was, until the next look
-                    return self._entries
-                self._entries = {entry.id: entry for entry in found if entry is not None}
-                there = {entry.folder.path for entry in self._entries.values()}
-                self._configs = {path: known for path, known in self._configs.items() if path in there}
-                self._summaries = {run: known for run, known in self._summaries.items() if run in self._entries}
+                    self._scan()
+                    self.trouble = ""
+                except FileNotFoundError:  # a folder went away while it was searched: as it was, until the next look
+                    pass
+                except OSError as error:
+                    self.trouble = f"cannot search {error.filename}: {error.strerror}"
                 self._scanned = time.monotonic()
             return self._entries
+
+    def _scan(self) -> None:
+        found = [self._entry(folder) for folder in find_runs(*self._roots)]
+        self._entries = {entry.id: entry for entry in found if entry is not None}
+        there = {entry.folder.path for entry in self._entries.values()}
+        self._configs = {path: known for path, known in self._configs.items() if path in there}
+        self._summaries = {run: known for run, known in self._summaries.items() if run in self._entries}
 
     def describe(self) -> list[dict[str, Any]]:
         """A line per run, by name."""
@@ -98,14 +106,16 @@ class Catalog:
         if known is not None and known[0] == stamp and known[1].state != "running":
             return known[1]
         summary = summarize(entry.folder)
-        self._summaries[entry.id] = (stamp, summary)
+        with self._lock:  # a search may be going over them
+            self._summaries[entry.id] = (stamp, summary)
         return summary
 
 
 def videos_of(folder: RunFolder) -> list[Path]:
-    """Films of the policy that lie in the run folder, newest first."""
+    """Films of the policy that lie in the run folder, newest first; those whose name an address can carry."""
     try:
         found = [path for path in folder.path.iterdir() if path.suffix in VIDEOS and not path.is_symlink()]
+        found = [path for path in found if not NO_TEXT.search(path.name)]
         return sorted(found, key=lambda path: path.stat().st_mtime, reverse=True)
     except OSError:  # the run is gone
         return []

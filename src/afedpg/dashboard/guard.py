@@ -24,16 +24,18 @@ HEADERS = {
     "Cross-Origin-Resource-Policy": "same-origin",
 }
 LOOPBACK_NAMES = ("127.0.0.1", "localhost", "[::1]")
+HTTP_PORT = 80  # browsers leave it out
 
 
 class Guard:
     """Around the whole application: nothing is answered past it."""
 
-    def __init__(self, app: ASGIApp, port: int, token: str | None) -> None:
+    def __init__(self, app: ASGIApp, host: str, port: int, token: str | None) -> None:
         self._app = app
         self._token = token
         self._cookie = f"afedpg-{port}"  # cookies do not know ports
-        self._hosts = {f"{name}:{port}" for name in LOOPBACK_NAMES}
+        names = {*LOOPBACK_NAMES, bracketed(host)}
+        self._hosts = {f"{name}:{port}" for name in names} | (names if port == HTTP_PORT else set())
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -69,7 +71,8 @@ class Guard:
             # The token moves from the address, which people copy and browsers remember, into a cookie.
             rest = urlencode([(name, value) for name, value in query if name != "token"])
             answer = RedirectResponse(f"/?{rest}" if rest else "/", 303)
-            answer.set_cookie(self._cookie, given[-1], httponly=True, samesite="strict")
+            # Lax: a link in somebody's mail or chat leads here, too; what is embedded elsewhere is sent no cookie.
+            answer.set_cookie(self._cookie, given[-1], httponly=True, samesite="lax")
             return answer
         if self._is_token(_cookie(headers.get("cookie", ""), self._cookie)):
             return None
@@ -77,6 +80,11 @@ class Guard:
 
     def _is_token(self, given: str) -> bool:
         return self._token is not None and hmac.compare_digest(given.encode(), self._token.encode())
+
+
+def bracketed(host: str) -> str:
+    """As an address and a Host header have it."""
+    return f"[{host}]" if ":" in host else host
 
 
 def _cookie(header: str, name: str) -> str:

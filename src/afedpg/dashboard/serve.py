@@ -11,6 +11,7 @@ from pathlib import Path
 import uvicorn
 
 from afedpg.dashboard.app import make_app
+from afedpg.dashboard.guard import bracketed
 from afedpg.errors import ConfigError
 
 
@@ -19,7 +20,7 @@ def serve(roots: Sequence[Path], host: str, port: int, ready: Callable[[str], No
     with _listen(host, port) as listener:
         token = None if is_loopback(host) else secrets.token_urlsafe(24)
         port = listener.getsockname()[1]
-        app = make_app(roots, port, token)
+        app = make_app(roots, host, port, token)
         config = uvicorn.Config(app, log_level="warning", access_log=False, server_header=False, lifespan="off")
         try:
             _Server(config, lambda: ready(url(host, port, token))).run(sockets=[listener])
@@ -48,7 +49,7 @@ def is_loopback(host: str) -> bool:
 
 def url(host: str, port: int, token: str | None) -> str:
     wild = host in ("0.0.0.0", "::")
-    name = socket.gethostname() if wild else f"[{host}]" if ":" in host else host
+    name = socket.gethostname() if wild else bracketed(host)
     return f"http://{name}:{port}/" + (f"?token={token}" if token else "")
 
 
