@@ -17,7 +17,10 @@ from afedpg.dashboard.catalog import Catalog
 from afedpg.dashboard.follow import Follower
 from afedpg.dashboard.members import Members
 from afedpg.dashboard.tail import Status, status_of
-from afedpg.record.database import Database
+from afedpg.messages import Evaluation
+from afedpg.record.database import Database, read_arrivals
+
+ENDLESS = '{"time": 1.0, "seconds": 1e999, "gradients_per_second": 1.0, "agents": []}'  # no NaN, no Infinity to see
 
 
 @pytest.fixture(autouse=True)
@@ -148,6 +151,80 @@ def test_a_run_that_can_be_read_again_has_no_trouble_any_more(tmp_path):
     assert (reader.settle()["error"], reader.known["gradients"]) == ("", 60)
 
 
+def test_rows_that_come_while_the_status_cannot_be_read_are_not_lost(tmp_path):
+    small_run(tmp_path / "run")
+    reader = Reader(followed(tmp_path))
+    reader.settle()
+    base = Database(tmp_path / "run" / "run.db")
+    base.rewind(gradients=40, sequence=10**9)  # to be read afresh
+    base.note("status", "{")
+    base.close()
+    assert "the status in run.db" in reader.settle()["error"]
+    with closing(sqlite3.connect(tmp_path / "run" / "run.db", isolation_level=None)) as writer:
+        writer.execute("DELETE FROM notes WHERE key = 'status'")
+    assert (reader.settle()["error"], reader.known["gradients"]) == ("", 40)
+    assert plain(reader.known) == plain(Reader(followed(tmp_path)).settle())
+
+
+def test_a_film_made_later_appears(tmp_path):
+    small_run(tmp_path / "run")
+    reader = Reader(followed(tmp_path))
+    assert reader.settle()["videos"] == []
+    (tmp_path / "run" / "policy.mp4").write_bytes(b"film")
+    (tmp_path / "run" / "no-text-\udcff.mp4").write_bytes(b"film")  # no address can carry that name
+    assert reader.settle()["videos"] == ["policy.mp4"]
+
+
+def test_of_many_evaluations_the_newest_are_among_those_shown(tmp_path, monkeypatch):
+    monkeypatch.setattr(follow, "MOST_EVALUATIONS", 20)
+    small_run(tmp_path / "run", evaluate_every=1, iterations=100)
+    shown = followed(tmp_path).changes("")["evaluations"]
+    assert 5 < len(shown) <= 20
+    assert shown[-1][1] == 300
+    assert shown[0][1] < 150, "nor is the beginning gone"
+
+
+def test_theta_is_the_mean_over_the_agents_environments(tmp_path):
+    small_run(tmp_path / "run")
+    base = Database(tmp_path / "run" / "run.db")
+    for gradients, environment, mean in ((61, "a", 5.0), (62, "a", 1.0), (62, "b", 3.0)):
+        measured = Evaluation("sampled", mean, 0.5, mean - 1, mean + 1, 9, environment)
+        base.add_evaluation(measured, 20, gradients, 900, 9.0)
+    base.close()
+    *_, alone, both = followed(tmp_path).changes("")["evaluations"]
+    assert alone == (20, 61, 900, 9.0, "sampled", 5.0, 4.0, 6.0)
+    assert both == (20, 62, 900, 9.0, "sampled", 2.0, None, None)
+
+
+def test_a_row_of_a3c_stands_for_all_its_gradients(tmp_path):
+    settings = {"method": "a3c", "agents": 2, "iterations": 4, "steps": 64, "segment": 32, "workers": 0}
+    train("CartPole-v1", out=tmp_path / "run", **settings)
+    follower = followed(tmp_path)
+    said = follower.changes("")
+    rows, reports = said["delays"]["rows"], follower.entry.config.reports
+    assert reports == 2
+    assert rows * reports < said["gradients"] == said["total"], "the last segments fill no row"
+    assert sum(said["agents"]["gradients"]) == rows * reports
+    assert sum(said["agents"]["share"]) == pytest.approx(1)
+    arrivals = read_arrivals(tmp_path / "run" / "run.db")
+    assert said["delays"]["mean"] == pytest.approx(arrivals["delay"].mean())
+    mine = arrivals["seconds"][arrivals["agent"] == 0]
+    assert said["agents"]["seconds_per_gradient"][0] == pytest.approx((mine[-1] - mine[0]) / (len(mine) - 1) / reports)
+
+
+def test_who_has_sent_nothing_yet_is_at_work(tmp_path):
+    common = {"agents": 4, "iterations": 50, "timing": "list", "speeds": (1.0, 1.0, 1.0, 1000.0)}
+    train("quadratic", out=tmp_path / "slow" / "run", **common)
+    train("quadratic", out=tmp_path / "late" / "run", late={"3": 20.0}, **common)
+    slow, late = followed(tmp_path / "slow"), followed(tmp_path / "late")
+    assert set(slow.changes("")["concurrency"]["concurrency"]) == {4}
+    assert late.changes("")["concurrency"]["concurrency"] == [3] * 57 + [4] * 143  # 57 steps before 20 s
+    for follower, since in ((slow, 0.0), (late, 20.0)):
+        found = follower.timeline(None, 1000)
+        assert found["lanes"] == [0, 1, 2, 3]
+        assert [at for agent, at, _ in found["out"] if agent == 3] == [since]
+
+
 def test_the_timeline_is_the_timing_models(tmp_path):
     """Asynchronously an agent's next work starts when its last was applied; synchronously it waits for the slowest."""
     speeds = (1.0, 1.75, 4.0)
@@ -203,7 +280,15 @@ def test_a_live_server_is_believed_while_it_speaks():
         "INSERT OR REPLACE INTO notes VALUES ('status', '{\"agents\": [{}]}')",
         "INSERT OR REPLACE INTO notes VALUES ('status', '[1, 2')",
         "INSERT OR REPLACE INTO notes VALUES ('status', '{\"time\": NaN, \"agents\": []}')",
+        f"INSERT OR REPLACE INTO notes VALUES ('status', '{ENDLESS}')",
         "UPDATE arrivals SET agent = 'x' WHERE gradient = 7",
+        "UPDATE arrivals SET seconds = NULL",
+        "UPDATE arrivals SET seconds = 'x', mean_return = 'y'",
+        "UPDATE arrivals SET bytes_up = 9e999 WHERE gradient = 7",
+        "INSERT INTO rejected VALUES (1000, 1.0, 3, 0, NULL)",
+        "INSERT INTO rejected VALUES (1000, 9e999, 3, 0, 'reason')",
+        "INSERT INTO evaluations VALUES (9, 9, 9, 9.0, 'kind', NULL, 1.0, 1.0, 1.0, 1.0, 1)",
+        "INSERT INTO waits VALUES (1000, 9e999, 60, 0)",
         "DROP TABLE arrivals",
     ],
 )
@@ -215,7 +300,9 @@ def test_a_spoilt_run_says_so_and_leaves_the_others_alone(tmp_path, statement):
     app = app_of(tmp_path)
     runs = runs_of(app)
     for _ in range(2):  # not only the first time
-        said = ask(app, "/api/updates?" + "&".join(f"at={run['id']}~" for run in runs.values())).json
+        answer = ask(app, "/api/updates?" + "&".join(f"at={run['id']}~" for run in runs.values()))
+        assert b"Infinity" not in answer.body
+        said = answer.json
         assert said[runs["good"]["id"]]["gradients"] == 60
         assert said[runs["spoilt"]["id"]]["error"]
 
@@ -232,7 +319,7 @@ def test_what_json_has_no_word_for_is_left_out(tmp_path):
     assert b"Infinity" not in answer.body
     assert run["return"] is None
     assert answer.json[run["id"]]["curve"]["mean_return"][40] is None
-    assert answer.json[run["id"]]["evaluations"][0][6] is None
+    assert answer.json[run["id"]]["evaluations"][0][5] is None
 
 
 def test_refused_reports_are_counted_by_reason(tmp_path):

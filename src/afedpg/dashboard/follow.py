@@ -11,7 +11,7 @@ from typing import Any
 from afedpg.dashboard.buckets import Concurrency, Curves
 from afedpg.dashboard.catalog import Entry, videos_of
 from afedpg.dashboard.members import Members
-from afedpg.dashboard.tail import Evaluated, Rejection, Rows, Status, Tail, Waits, columns, read_window, status_of
+from afedpg.dashboard.tail import Evaluated, Rejection, Rows, Status, Tail, Waits, columns, read_window, theta_returns
 from afedpg.dashboard.timeline import Open, timeline
 from afedpg.errors import AfedpgError
 
@@ -22,6 +22,7 @@ NEWEST = 100  # refused reports shown one by one
 MOST_EVALUATIONS = 2000
 MOST_BEFORE = 20_000  # rows before a window in which the beginnings of its work are looked for
 NOTHING: tuple[Rows, Waits] = (columns([]), {})
+Evaluations = dict[tuple[int, str, str], Evaluated]  # by gradients, kind and environment
 
 
 class Follower:
@@ -33,6 +34,7 @@ class Follower:
         self._tail = Tail(entry.folder.database)
         self._readings = int(time.time() * 1000)  # another server's cursors are void
         self._read_at = 0.0
+        self._videos: list[str] = []
         self._clear()
 
     def _clear(self) -> None:
@@ -42,7 +44,7 @@ class Follower:
         self._curves = Curves()
         self._concurrency = Concurrency(self.entry.config.reports)
         self._members = Members()
-        self._evaluations: dict[tuple[int, str, str], Evaluated] = {}
+        self._evaluations: Evaluations = {}
         self._rejected: deque[Rejection] = deque(maxlen=NEWEST)
         self._reasons: Counter[str] = Counter()
         self._refused = 0
@@ -69,7 +71,7 @@ class Follower:
         """Who worked when, over `count` gradients up to the `last` of them, or up to now."""
         with self._lock:
             self._catch_up()
-            config, newest = self.entry.config, self._last_gradient()
+            config, newest = self.entry.config, self._curves.gradient
             last = newest if last is None else max(1, min(last, newest))
             first = max(1, last - count + 1)
             before = min(MOST_BEFORE, len(self._members.delays) + 2 * config.agents)
@@ -86,33 +88,32 @@ class Follower:
         try:
             while self._read() and time.monotonic() < deadline:
                 pass
-            self._note_error("")
-        except (AfedpgError, OSError, ValueError, OverflowError) as error:  # not a run.db of ours, or not yet
-            self._note_error(str(error))
+            error = ""
+        except (AfedpgError, OSError, ValueError, OverflowError) as trouble:  # not a run.db of ours, or not yet
+            error = str(trouble)
             self._more = False
-        self._read_at = time.monotonic()
-
-    def _note_error(self, text: str) -> None:
-        if text != self._error:
-            self._error = text
+        videos = [path.name for path in videos_of(self.entry.folder)]
+        if (error, videos) != (self._error, self._videos):
+            self._error, self._videos = error, videos
             self._revision += 1
+        self._read_at = time.monotonic()
 
     def _read(self) -> bool:
         written = self.entry.folder.is_written()  # before what it says of itself
         news = self._tail.read()
         if news.afresh:
             self._clear()
-        status = status_of(news.notes)
-        state = "finished" if news.notes.get("state") == "finished" else "running" if written else "interrupted"
+        state = "finished" if news.finished else "running" if written else "interrupted"
         rows = len(news.arrivals["gradient"]) or news.rejected or news.evaluations
-        said = (state, status, news.waits, news.more)
+        said = (state, news.status, news.waits, news.more)
         if rows or news.afresh or said != (self._state, self._status, self._waits, self._more):
             self._revision += 1
         self._state, self._status, self._waits, self._more = said
         self._add(news.arrivals)
         for evaluation in news.evaluations:
-            if len(self._evaluations) < MOST_EVALUATIONS:
-                self._evaluations[evaluation.gradients, evaluation.kind, evaluation.environment] = evaluation
+            self._evaluations[evaluation.gradients, evaluation.kind, evaluation.environment] = evaluation
+            if len(self._evaluations) > MOST_EVALUATIONS:
+                self._evaluations = _thinned(self._evaluations)
         for rejection in news.rejected:
             self._refused += 1
             self._members.refused[rejection.agent] += 1
@@ -134,25 +135,26 @@ class Follower:
         return max(self._seconds, self._status.seconds, *self._waits.values())
 
     def _out(self) -> dict[int, tuple[int, float]]:
-        return self._members.out(self.entry.config, self._status, self._now())
+        return self._members.out(self.entry.config, self._status, self._now(), self._curves)
 
     def _picture(self, start: int) -> dict[str, Any]:
         config = self.entry.config
         newest = [(r.seconds, r.iteration, r.agent, r.reason[:300]) for r in self._rejected]
         return {
-            "state": self._state, "error": self._error, "gradients": self._last_gradient(),
+            "state": self._state, "error": self._error, "gradients": self._gradients(),
             "total": config.gradients, "seconds": self._now(), "rate": self._status.rate or None,
             "totals": self._curves.totals, "curve": self._curves.points(start),
             "concurrency": self._concurrency.points([step for step, _ in self._out().values()]),
             "delays": self._members.histogram(),
             "agents": self._members.table(config, self._status, self._waits, self._state, self._now()),
-            "evaluations": [evaluation.shown() for evaluation in self._evaluations.values()],
+            "evaluations": theta_returns(self._evaluations.values()),
             "rejected": {"count": self._refused, "reasons": self._reasons.most_common(), "newest": newest},
-            "videos": [path.name for path in videos_of(self.entry.folder)],
+            "videos": self._videos,
         }  # fmt: skip
 
-    def _last_gradient(self) -> int:
-        return self._curves.gradient
+    def _gradients(self) -> int:
+        """Applied so far; the last ones of a3c, which fill no row any more, are known from an evaluation."""
+        return max([self._curves.gradient, *(gradients for gradients, _, _ in self._evaluations)])
 
 
 def _parse(cursor: str) -> tuple[int, int, int, int]:
@@ -162,6 +164,12 @@ def _parse(cursor: str) -> tuple[int, int, int, int]:
         return (-1, -1, -1, 0)
     reading, revision, merged, complete = (int(part) for part in match.groups())
     return reading, revision, merged, complete
+
+
+def _thinned(evaluations: Evaluations) -> Evaluations:
+    """Those of every second time that theta was evaluated, the newest among them."""
+    kept = set(sorted({gradients for gradients, _, _ in evaluations}, reverse=True)[::2])
+    return {key: evaluation for key, evaluation in evaluations.items() if key[0] in kept}
 
 
 def _reason(text: str) -> str:

@@ -1,7 +1,7 @@
 """The agents of a run: what each has done, from its rows, and what it is doing.
 
-How that is known depends on the engine. A live server (local, grpc) writes down once a second who is connected and when
-each was last heard. In virtual time everybody works except those whom the timing model says otherwise of.
+How that is known depends on the engine. A live server (local, ray, grpc) writes down once a second who is connected and
+when each was last heard. In virtual time everybody works except those whom the timing model says otherwise of.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from afedpg.config import Config
-from afedpg.dashboard.buckets import rounded
+from afedpg.dashboard.buckets import Curves, rounded
 from afedpg.dashboard.tail import Rows, Status, Told
 
 MOST_SHOWN = 500  # rows of the page's table
@@ -26,6 +26,8 @@ STALE_SECONDS = 10.0  # a status this old says nothing about who is there
 
 
 class Members:
+    """From rows, each of which stands for `config.reports` gradients of its agent."""
+
     def __init__(self) -> None:
         self._places: dict[int, int] = {}  # agent -> column
         self._sums: dict[str, NDArray[np.float64]] = {}
@@ -34,7 +36,7 @@ class Members:
         self._resize(16)
 
     def _resize(self, size: int) -> None:
-        names = ("gradients", "delay", "delay_high", "returns", "return", "first", "last", "iteration", "up", "down")
+        names = ("rows", "delay", "delay_high", "returns", "return", "first", "last", "iteration", "up", "down")
         for name in names:
             old = self._sums.get(name, np.zeros(0))
             self._sums[name] = np.append(old, np.zeros(size - len(old)))
@@ -49,8 +51,8 @@ class Members:
         place, known = self._place(rows["agent"].astype(np.int64))
         rows = {name: column[known] for name, column in rows.items()}
         sums, place = self._sums, place[known]
-        fresh = place[sums["gradients"][place] == 0]
-        np.add.at(sums["gradients"], place, 1)
+        fresh = place[sums["rows"][place] == 0]
+        np.add.at(sums["rows"], place, 1)
         np.add.at(sums["delay"], place, rows["delay"])
         np.maximum.at(sums["delay_high"], place, rows["delay"])
         told = ~np.isnan(rows["mean_return"])
@@ -68,36 +70,40 @@ class Members:
         for name in names.tolist():
             if name not in self._places and len(self._places) < MOST_KNOWN:
                 self._places[name] = len(self._places)
-        if len(self._places) > len(self._sums["gradients"]):
+        if len(self._places) > len(self._sums["rows"]):
             self._resize(2 * len(self._places))
         places = np.array([self._places.get(name, -1) for name in names.tolist()], np.int64)[inverse]
         return places, places >= 0
 
-    def histogram(self) -> dict[str, list[int]]:
-        """Counts of equally wide ranges of delays, one delay each where there are few."""
+    def histogram(self) -> dict[str, Any]:
+        """Counts of equally wide ranges of delays, one delay each where there are few; and the mean of all."""
         longest = int(np.flatnonzero(self.delays).max(initial=0))
         width = -(-(longest + 1) // BINS)
         starts = np.arange(0, longest + 1, width)
-        return {"delay": starts.tolist(), "count": np.add.reduceat(self.delays, starts).tolist(), "width": [width]}
+        rows = int(self.delays.sum())
+        mean = float(self.delays @ np.arange(len(self.delays))) / rows if rows else None
+        counts = np.add.reduceat(self.delays, starts).tolist()
+        return {"delay": starts.tolist(), "count": counts, "width": [width], "rows": rows, "mean": mean}
 
     def table(
         self, config: Config, status: Status, waits: dict[int, float], state: str, seconds: float
     ) -> dict[str, Any]:
         """Columns, an entry per agent, by number; agents that have sent nothing yet included."""
         told = status.agents
-        expected = range(config.agents) if config.engine == "virtual" else ()
-        everyone = sorted({*self._places, *told, *expected})
+        everyone = sorted(self._everyone(config, status))
         shown = everyone[:MOST_SHOWN]
         place = np.array([self._places.get(agent, -1) for agent in shown], np.int64)
         sums = {name: np.where(place >= 0, column[place], 0.0) for name, column in self._sums.items()}
         with np.errstate(invalid="ignore", divide="ignore"):
-            speed = (sums["last"] - sums["first"]) / (sums["gradients"] - 1)
+            speed = (sums["last"] - sums["first"]) / (sums["rows"] - 1) / config.reports
             columns = {
-                "gradients": rounded(sums["gradients"]), "delay": rounded(sums["delay"] / sums["gradients"]),
+                "gradients": rounded(sums["rows"] * config.reports),
+                "share": rounded(sums["rows"] / max(1, int(self.delays.sum()))),
+                "delay": rounded(sums["delay"] / sums["rows"]),
                 "delay_high": rounded(sums["delay_high"]), "return": rounded(sums["return"] / sums["returns"]),
-                "seconds_per_gradient": rounded(np.where(sums["gradients"] > 1, speed, np.nan)),
+                "seconds_per_gradient": rounded(np.where(sums["rows"] > 1, speed, np.nan)),
                 "bytes_up": rounded(sums["up"]), "bytes_down": rounded(sums["down"]),
-                "last_seen": rounded(np.where(sums["gradients"] > 0, seconds - sums["last"], np.nan)),
+                "last_seen": rounded(np.where(sums["rows"] > 0, seconds - sums["last"], np.nan)),
             }  # fmt: skip
         age = max(0.0, time.time() - status.time) if state == "running" else 0.0
         over = {"finished": "done", "interrupted": "stopped"}.get(state)
@@ -113,14 +119,24 @@ class Members:
             "agent": shown, "name": names, "state": states, "rejected": rejected, "everyone": len(everyone), **columns,
         }  # fmt: skip
 
-    def out(self, config: Config, status: Status, seconds: float) -> dict[int, tuple[int, float]]:
+    def out(self, config: Config, status: Status, seconds: float, curves: Curves) -> dict[int, tuple[int, float]]:
         """Of every agent at work whose gradient has not come: the step and the time it was sent out at."""
         steps, last = self._sums["iteration"], self._sums["last"]
-        return {
-            agent: (int(steps[place]), float(last[place]))
-            for agent, place in self._places.items()
-            if _state(agent, config, status.agents.get(agent), seconds, 0.0) not in ABSENT
-        }
+        found = {}
+        for agent in self._everyone(config, status):
+            if _state(agent, config, status.agents.get(agent), seconds, 0.0) in ABSENT:
+                continue
+            if agent in self._places:
+                place = self._places[agent]
+                found[agent] = (int(steps[place]), float(last[place]))
+            elif agent < config.agents:  # since when one works who came to a live federation later, nobody wrote down
+                joined = config.timing.late.get(str(agent), 0.0)
+                found[agent] = (curves.steps_before(joined), joined)
+        return found
+
+    def _everyone(self, config: Config, status: Status) -> set[int]:
+        expected = range(config.agents) if config.engine == "virtual" else ()
+        return {*self._places, *status.agents, *expected}
 
 
 def _state(agent: int, config: Config, told: Told | None, seconds: float, age: float) -> str:

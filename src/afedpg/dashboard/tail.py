@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import json
 import sqlite3
+from collections.abc import Iterable
 from dataclasses import dataclass, field
+from functools import cache
 from math import isfinite
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar, get_type_hints
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,10 +18,13 @@ from afedpg.errors import AfedpgError
 from afedpg.record.database import reading
 
 CHUNK = 10_000  # rows read at once: a long run arrives in pieces, and the page draws the first while it waits
+MEASURED = ("mean_return", "gradient_norm", "step_length", "lookahead_length")  # may be unknown, or infinite
 COLUMNS = (
     "gradient", "iteration", "agent", "version", "delay", "seconds", "steps", "mean_return", "gradient_norm",
     "step_length", "lookahead_length", "bytes_up", "bytes_down",
 )  # fmt: skip
+ALWAYS = [place for place, name in enumerate(COLUMNS) if name not in MEASURED]
+LARGEST = 2.0**62
 _ARRIVALS = f"SELECT {', '.join(COLUMNS)} FROM arrivals WHERE gradient > ? ORDER BY gradient LIMIT {CHUNK}"
 _LAST = f"SELECT {', '.join(COLUMNS)} FROM arrivals WHERE gradient = ?"
 _REJECTED = f"""SELECT sequence, seconds, iteration, agent, reason FROM rejected
@@ -34,6 +39,8 @@ Waits = dict[tuple[int, int], float]  # (iteration, agent) -> when that report c
 
 
 class Rejection(NamedTuple):
+    """Validated by `_checked`, as everything is that is read."""
+
     sequence: int
     seconds: float
     iteration: int
@@ -53,12 +60,30 @@ class Evaluated(NamedTuple):
     low: float | None
     high: float | None
 
-    def shown(self) -> tuple[Any, ...]:
-        """Without its row; no infinity, for which JSON has no word."""
-        numbers = (
-            value if value is not None and isfinite(value) else None for value in (self.mean, self.low, self.high)
-        )
-        return (*self[1:-3], *numbers)
+
+def theta_returns(evaluations: Iterable[Evaluated]) -> list[tuple[Any, ...]]:
+    """(iteration, gradients, samples, seconds, kind, mean, low, high) of theta each time and in each kind.
+
+    Where agents have environments of their own, their mean, which has no interval: low and high are None. So is what is
+    infinite, for which JSON has no word.
+    """
+    together: dict[tuple[int, str], list[Evaluated]] = {}
+    for evaluation in evaluations:
+        together.setdefault((evaluation.gradients, evaluation.kind), []).append(evaluation)
+    found: list[tuple[Any, ...]] = []
+    for same in together.values():
+        means = [evaluation.mean for evaluation in same if evaluation.mean is not None]
+        mean = sum(means) / len(means) if means else None
+        interval = (same[0].low, same[0].high) if len(same) == 1 else (None, None)
+        numbers = (None if value is None or not isfinite(value) else value for value in (mean, *interval))
+        found.append((*same[-1][1:6], *numbers))
+    return found
+
+
+class _Wait(NamedTuple):
+    iteration: int
+    agent: int
+    seconds: float
 
 
 @dataclass(frozen=True)
@@ -67,7 +92,8 @@ class News:
     rejected: list[Rejection]
     evaluations: list[Evaluated]
     waits: dict[int, float]  # agent -> when its report came in, of the round that is open
-    notes: dict[str, str]
+    finished: bool
+    status: Status
     more: bool  # there are further rows: look again
     afresh: bool  # everything read before is void
 
@@ -87,26 +113,25 @@ class Tail:
         """Raises AfedpgError where there is no run.db to read yet."""
         with reading(self.path) as connection:
             connection.execute("BEGIN")  # one state of the run, for all tables
-            afresh = self._changed(connection) or self._fresh
+            afresh = self._fresh = self._changed(connection) or self._fresh
             if afresh:
                 self._last, self._sequence, self._evaluation = None, -1, 0
+            # All before anything is noted: what cannot be read is not skipped, but said, and read again.
             rows = connection.execute(_ARRIVALS, (self._last[0] if self._last else 0,)).fetchall()
-            arrivals = columns(rows)  # before anything is noted: what cannot be read is not skipped, but said
-            rejected = [Rejection(*row) for row in connection.execute(_REJECTED, (self._sequence,))]
-            evaluations = [Evaluated(*row) for row in connection.execute(_EVALUATIONS, (self._evaluation,))]
-            self._last = rows[-1] if rows else self._last
-            waits = {agent: at for (_, agent), at in _waits(connection, self._open, self._open).items()}
+            arrivals = columns(rows)
+            rejected = [_checked(Rejection, row) for row in connection.execute(_REJECTED, (self._sequence,))]
+            evaluations = [_checked(Evaluated, row) for row in connection.execute(_EVALUATIONS, (self._evaluation,))]
+            last = rows[-1] if rows else self._last
+            opened = last[1] + 1 if last else 0  # the step that is made next
+            waits = {agent: at for (_, agent), at in _waits(connection, opened, opened).items()}
             notes = dict(connection.execute("SELECT key, value FROM notes"))
-        self._fresh = False
+            status = status_of(notes)
+        self._fresh, self._last = False, last
         self._sequence = rejected[-1].sequence if rejected else self._sequence
         self._evaluation = evaluations[-1].row if evaluations else self._evaluation
         more = CHUNK in (len(rows), len(rejected), len(evaluations))
-        return News(arrivals, rejected, evaluations, waits, notes, more, afresh)
-
-    @property
-    def _open(self) -> int:
-        """The step that is made next."""
-        return self._last[1] + 1 if self._last else 0
+        finished = notes.get("state") == "finished"
+        return News(arrivals, rejected, evaluations, waits, finished, status, more, afresh)
 
     def _changed(self, connection: sqlite3.Connection) -> bool:
         stat = self.path.stat()
@@ -119,6 +144,8 @@ class Tail:
 def columns(rows: list[tuple[Any, ...]]) -> Rows:
     """Column by column; NaN where there is no value."""
     table = np.array(rows, np.float64).reshape(-1, len(COLUMNS))
+    if not (np.abs(table[:, ALWAYS]) < LARGEST).all():
+        raise ValueError(f"run.db: `arrivals` lacks a number that every row has, or one is beyond {LARGEST:g}")
     return {name: np.ascontiguousarray(table[:, place]) for place, name in enumerate(COLUMNS)}
 
 
@@ -135,7 +162,24 @@ def read_window(path: Path, first: int, last: int) -> tuple[Rows, Waits]:
 def _waits(connection: sqlite3.Connection, first: int, last: int) -> Waits:
     if not connection.execute("SELECT 1 FROM sqlite_master WHERE name = 'waits'").fetchone():  # of an earlier version
         return {}
-    return {(iteration, agent): at for iteration, agent, at in connection.execute(_WAITS, (first, last))}
+    rows = (_checked(_Wait, row) for row in connection.execute(_WAITS, (first, last)))
+    return {(iteration, agent): seconds for iteration, agent, seconds in rows}
+
+
+_Row = TypeVar("_Row", bound=NamedTuple)
+
+
+def _checked(kind: type[_Row], row: tuple[Any, ...]) -> _Row:
+    """SQLite stores anything anywhere: a run.db that somebody else made may hold text for a number, or infinity."""
+    for value, (name, wanted) in zip(row, _fields(kind), strict=True):
+        if not isinstance(value, wanted) or (wanted is float and not isfinite(value)):
+            raise ValueError(f"run.db: {value!r} is no `{name}`")
+    return kind._make(row)
+
+
+@cache
+def _fields(kind: type[NamedTuple]) -> list[tuple[str, Any]]:
+    return list(get_type_hints(kind).items())
 
 
 @dataclass(frozen=True)
@@ -163,7 +207,7 @@ def status_of(notes: dict[str, str]) -> Status:
     if "status" not in notes:
         return Status()
     try:
-        told = json.loads(notes["status"], parse_constant=_refuse)
+        told = json.loads(notes["status"], parse_constant=_finite, parse_float=_finite)
         agents = {
             int(entry["agent"]): Told(
                 str(entry["name"])[:80], str(entry["state"]), float(entry["seconds_per_gradient"]),
@@ -176,5 +220,7 @@ def status_of(notes: dict[str, str]) -> Status:
         raise AfedpgError(f"the status in run.db is none that a server writes: {error!r}") from error
 
 
-def _refuse(constant: str) -> float:
-    raise ValueError(f"{constant} is no number")
+def _finite(text: str) -> float:
+    if not isfinite(float(text)):
+        raise ValueError(f"{text} is no number")
+    return float(text)

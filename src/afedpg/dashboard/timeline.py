@@ -44,7 +44,7 @@ def timeline(rows: Rows, waits: Waits, first: int, config: Config, still: Open |
             found["step"].append(step + 1)
             found["delay"].append(step - given)
         applied[step], before[who] = at, at
-    until = max(still.now, *found["end"], begin) if still and found["end"] else max(found["end"], default=begin)
+    until = max([begin, *found["end"], *([still.now] if still else ())])
     out = [
         (who, _exact(max(at, begin)), _exact(still.waits.get(who, until)))
         for who, at in (still.since.items() if still else ())

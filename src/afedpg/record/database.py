@@ -207,8 +207,11 @@ def read_last(path: Path, arrivals: int = 100) -> tuple[int, float | None, float
     with reading(path) as connection:
         rows = connection.execute(newest).fetchall()
     returns = [value for _, value, _ in rows if value is not None]
-    mean = sum(returns) / len(returns) if returns else None
-    return (rows[0][2], mean, rows[0][0]) if rows else (0, None, 0.0)
+    try:
+        mean = sum(returns) / len(returns) if returns else None
+        return (rows[0][2], mean, float(rows[0][0])) if rows else (0, None, 0.0)
+    except (TypeError, ValueError) as error:  # SQLite stores anything anywhere
+        raise AfedpgError(f"cannot read {path}: no number where `arrivals` has one: {error}") from error
 
 
 @dataclass(frozen=True)

@@ -11,16 +11,15 @@ export class Detail {
   constructor() {
     this.next = 0; // the tile that is filled next
     this.films = "";
-    const total = () => this.gradients || 1;
     this.agents = new Table(byId("agents"), [
       { name: "Agent", wide: true, text: (a) => a.name || `agent ${a.agent}`, value: (a) => -a.agent },
       { name: "State", wide: true, text: (a) => a.state, value: (a) => a.state, mark: (cell, a) => (cell.dataset.state = a.state) },
       { name: "Gradients", text: (a) => count(a.gradients), value: (a) => a.gradients },
       {
-        name: "Share", text: (a) => `${((100 * a.gradients) / total()).toFixed(1)}%`, value: (a) => a.gradients,
+        name: "Share", text: (a) => `${(100 * a.share).toFixed(1)}%`, value: (a) => a.share,
         mark: (cell, a) => {
           cell.classList.add("share");
-          cell.style.setProperty("--share", `${(100 * a.gradients) / (this.most || 1)}%`);
+          cell.style.setProperty("--share", `${(100 * a.share) / (this.most || 1)}%`);
         },
       },
       { name: "Time per gradient", text: (a) => seconds(a.seconds_per_gradient), value: (a) => a.seconds_per_gradient },
@@ -59,13 +58,12 @@ export class Detail {
     const { curve } = data;
     this.next = 0;
     const evaluated = data.evaluations.at(-1);
-    const delays = data.delays.count.reduce((sum, times, i) => sum + times * (data.delays.delay[i] + (data.delays.width[0] - 1) / 2), 0);
     const working = data.agents.state.filter((state) => state === "working").length;
-    this.#tile("Return", brief(newestReturn(curve)), evaluated ? `θ ${evaluated[4]} ${brief(evaluated[6])}` : "training episodes");
+    this.#tile("Return", brief(newestReturn(curve)), evaluated ? `θ ${evaluated[4]} ${brief(evaluated[5])}` : "training episodes");
     this.#tile("Gradients", count(data.gradients), `of ${count(data.total)}`, data.total ? data.gradients / data.total : 0);
     this.#tile("Iterations", count(curve.iteration.at(-1) ?? 0), `${count(data.totals.steps)} samples`);
     this.#tile(run.engine === "virtual" ? "Virtual time" : "Time", seconds(data.seconds), this.#pace(data));
-    this.#tile("Mean delay", data.gradients ? number(delays / data.gradients) : NONE, `newest ${number(curve.delay.at(-1) ?? null)}`);
+    this.#tile("Mean delay", number(data.delays.mean), `newest ${number(curve.delay.at(-1) ?? null)}`);
     this.#tile("Concurrency", number(data.concurrency.concurrency.at(-1) ?? null), data.state === "running" ? `${working} working now` : "agents at once");
     this.#tile("Traffic", bytes(data.totals.bytes_up + data.totals.bytes_down), `${bytes(data.totals.bytes_up)} up`);
     this.#tile("Refused", count(data.rejected.count), data.rejected.count ? "reports" : "no report");
@@ -97,9 +95,8 @@ export class Detail {
 
   #agents(run, data) {
     const { agents } = data;
-    this.gradients = data.gradients;
     this.over = data.state !== "running";
-    this.most = Math.max(1, ...agents.gradients);
+    this.most = Math.max(0, ...agents.share);
     const columns = Object.keys(agents).filter((name) => name !== "everyone");
     this.agents.show(agents.agent.map((_, i) => Object.fromEntries(columns.map((name) => [name, agents[name][i]]))));
     const hidden = agents.everyone - agents.agent.length;

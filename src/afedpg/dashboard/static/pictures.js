@@ -128,13 +128,13 @@ export class Pictures {
     const { x, y: raw } = joined(along(data, run, axis), data.curve.mean_return);
     const series = reach ? [{ name: run.name, color, kind: "line", x, y: raw, thin: true, alpha: 0.28, quiet: true }] : [];
     series.push({ name: run.name, color, dash, kind: "line", x, y: smooth(x, raw, reach) });
-    const evaluated = data.evaluations.filter(([, , , , , , mean]) => mean !== null);
+    const evaluated = data.evaluations.filter(([, , , , , mean]) => mean !== null);
     if (!evaluated.length) return series;
     const at = { samples: (e) => e[2], "per-agent": (e) => e[2] / run.agents, iteration: (e) => e[0], seconds: (e) => e[3] }[axis];
     for (const [kind, some] of Map.groupBy(evaluated, (e) => e[4])) {
       series.push({
         name: `${run.name}, θ ${kind}`, color, kind: "dots", radius: kind === "deterministic" ? 3 : 4,
-        x: some.map(at), y: some.map((e) => e[6]), low: some.map((e) => e[7]), high: some.map((e) => e[8]),
+        x: some.map(at), y: some.map((e) => e[5]), low: some.map((e) => e[6]), high: some.map((e) => e[7]),
       });
     }
     return series;
@@ -179,7 +179,7 @@ export class Pictures {
 
   #delays(shown) {
     const series = shown.map(({ run, data, color, dash }) => {
-      const [width] = data.delays.width, total = data.gradients || 1;
+      const [width] = data.delays.width, total = data.delays.rows || 1;
       const y = data.delays.count.map((value) => value / total);
       const read = (value, i) => `${number(100 * value)}%${width > 1 ? ` at ${data.delays.delay[i]} to ${data.delays.delay[i] + width - 1}` : ""}`;
       if (shown.length === 1) return { name: run.name, color, kind: "bars", width, x: data.delays.delay, y, read };
