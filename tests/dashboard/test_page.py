@@ -72,6 +72,11 @@ def picture(page, figure):
     return page.evaluate(f"document.querySelector('#{figure} canvas').toDataURL()")
 
 
+def folder_of(page):
+    """Where the page's modules lie."""
+    return page.evaluate("document.querySelector('script').src.replace(/main.js$/, '')")
+
+
 def keep(page, name):
     SCREENSHOTS.mkdir(parents=True, exist_ok=True)
     page.screenshot(path=SCREENSHOTS / f"{name}.png")
@@ -245,8 +250,7 @@ def test_a_server_that_ends_is_missed(tmp_path, chromium, start_command):
 
 def test_the_pages_own_arithmetic(tmp_path, serve, open_page):
     page = open_page(serve(tmp_path))
-    script = """async () => {
-      const folder = document.querySelector("script").src.replace(/main.js$/, "");
+    script = """async (folder) => {
       const [curves, scales] = await Promise.all(["curves.js", "scales.js"].map((name) => import(folder + name)));
       const x = [0, 10, 20], flat = (value) => ({ x, y: [value, value, value] });
       const ramp = { x: [5, 15], y: [0, 10] }, holes = { x, y: [0, null, 20] };
@@ -258,10 +262,10 @@ def test_the_pages_own_arithmetic(tmp_path, serve, open_page):
         ticks: scales.linearTicks(0, 9.5, 5), decades: scales.logTicks(0.002, 3000, 4),
         hours: scales.timeAxis(0, 4 * 3600, 4), late: scales.timeAxis(1357, 1361, 4).ticks,
         said: [scales.number(1234.5), scales.number(-0.00012), scales.count(1e6), scales.bytes(8123456)],
-        times: [0.0123, 7200].map(scales.seconds),
+        times: [0.0123, 7200].map(scales.seconds), close: scales.linearTicks(500, 500 + 2e-13, 5).length,
       };
     }"""
-    found = page.evaluate(script)
+    found = page.evaluate(script, folder_of(page))
     half = 4.303 * 7**0.5 / 3**0.5  # t(2) * deviation / sqrt(n), of 1, 2 and 6
     assert {round(value, 9) for value in found["band"]["y"]} == {3.0}
     assert found["band"]["high"][7] - 3 == pytest.approx(half)
@@ -278,3 +282,69 @@ def test_the_pages_own_arithmetic(tmp_path, serve, open_page):
     assert found["late"] == [1357, 1358, 1359, 1360, 1361]
     assert found["said"] == ["1,235", "-1.20e-4", "1,000,000", "8.12MB"]
     assert found["times"] == ["12.3 ms", "2 h"]
+    assert found["close"] < 30, "there is no next number"
+
+
+def test_a_return_that_does_not_change_is_drawn(tmp_path, serve, open_page):
+    """Smoothing leaves 500 here and 500.0000000000001 there."""
+    script = """async (folder) => {
+      const { Chart } = await import(folder + "chart.js");
+      const figure = document.body.appendChild(document.createElement("figure"));
+      const chart = new Chart(figure);
+      const series = [{ name: "a", color: "navy", kind: "line", x: [1, 2], y: [500, 500 + 1e-13] }];
+      chart.show({ series, x: {}, y: {} }, "");
+      while (!chart.axes) await new Promise((go) => setTimeout(go, 20));
+      return [chart.axes.y0, chart.axes.yText, chart.axes.y1];
+    }"""
+    page = open_page(serve(tmp_path))
+    low, ticks, high = page.evaluate(script, folder_of(page))
+    assert (low, high) == (pytest.approx(470), pytest.approx(530))
+    assert "500" in ticks
+    assert len(ticks) == len(set(ticks)) < 10
+
+
+def test_the_bar_that_is_read_out_stays_the_marked_one(tmp_path, serve, open_page):
+    script = """async (folder) => {
+      const { Timeline } = await import(folder + "timeline.js");
+      const timeline = new Timeline(document.body.appendChild(document.createElement("figure")));
+      const drawn = async () => {
+        for (timeline.layout = null; !timeline.layout; ) await new Promise((go) => setTimeout(go, 20));
+      };
+      const window = async (...step) => {
+        const agent = step.map(() => 0), start = step.map((n) => n - 1), end = step;
+        const bars = { agent, step, start, finish: end, end, delay: agent, out: [], rejected: [] };
+        timeline.show({ ...bars, lanes: [0], begin: start[0], until: end.at(-1), first: 1, last: 9 }, String);
+        await drawn();
+        return [timeline.data.step[timeline.hover] ?? null, timeline.board.readout.hidden];
+      };
+      const before = await window(1, 2, 3);
+      timeline.board.canvas.dispatchEvent(new KeyboardEvent("keydown", { key: "End" }));
+      await drawn();
+      return [before, await window(2, 3, 4), await window(5, 6, 7)];
+    }"""
+    page = open_page(serve(tmp_path))
+    assert page.evaluate(script, folder_of(page)) == [[None, True], [3, False], [None, True]]
+
+
+def test_a_page_left_open_over_a_sweep_goes_on_showing_what_runs(tmp_path, serve, open_page):
+    script = """async (folder) => {
+      const { suggested } = await import(folder + "runs.js");
+      const runs = [];
+      let shown = [];
+      for (let i = 0; i < 100; i++) {
+        runs.forEach((run) => run.id !== "long" && (run.state = "finished"));
+        runs.push({ id: i ? `run${i}` : "long", state: "running", changed: i });
+        shown = suggested(shown, runs);
+      }
+      return shown;
+    }"""
+    page = open_page(serve(tmp_path))
+    assert page.evaluate(script, folder_of(page)) == ["long", *(f"run{i}" for i in range(61, 100))]
+
+
+def test_a_folder_that_cannot_be_searched_is_told(tmp_path, serve, open_page):
+    page = open_page(serve(tmp_path))
+    page.get_by_text("No runs here yet").wait_for()
+    page.route("**/api/runs", lambda route: route.fulfill(json={"runs": [], "trouble": "cannot search <b>/closed</b>"}))
+    page.get_by_role("alert").get_by_text("cannot search <b>/closed</b>").wait_for()
+    assert page.get_by_text("No runs here yet").is_hidden()

@@ -113,6 +113,11 @@ export class Board {
     }
     this.readout.replaceChildren(head, list);
     this.readout.hidden = false;
+    this.move(x, y);
+  }
+
+  /** The readout, to what it is about. */
+  move(x, y) {
     const size = this.readout.getBoundingClientRect();
     const left = x + 14 + size.width > this.width ? x - size.width - 14 : x + 14;
     this.readout.style.left = `${Math.max(0, left)}px`;

@@ -47,6 +47,7 @@ export class Chart {
     if (axis === "x") return this.zoom ?? [low - (spec.room ?? 0), (high > low ? high : low + 1) + (spec.room ?? 0)];
     if (spec.zero) low = Math.min(0, low);
     high = Math.max(high, spec.least ?? high);
+    if (high - low <= 1e-9 * Math.max(Math.abs(low), Math.abs(high))) low = high; // they differ by rounding
     if (spec.log) return low === high ? [low / 2, high * 2] : [low / 1.15, high * 1.15];
     const room = (high - low || Math.abs(high) || 1) * 0.06;
     return [spec.zero && low === 0 ? 0 : low - room, high + room];

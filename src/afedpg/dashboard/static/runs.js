@@ -59,22 +59,17 @@ export class RunList {
     return this.store.runs.filter((run) => words.every((word) => text(run).includes(word)));
   }
 
-  /** Whoever has not chosen sees what goes on now, or else what was written last. */
-  #suggest() {
-    const newest = [...this.store.runs].sort((a, b) => b.changed - a.changed);
-    const running = newest.filter((run) => run.state === "running");
-    const known = this.store.shown.filter((id) => this.of(id));
-    const wanted = running.length ? running.slice(0, FIRST_SHOWN).map((run) => run.id) : known.length ? [] : newest.slice(0, 1).map((run) => run.id);
-    this.store.shown = [...new Set([...known, ...wanted])];
-  }
-
   show() {
     const { store } = this;
-    if (!this.touched) this.#suggest();
+    if (!this.touched) store.shown = suggested(store.shown, store.runs);
     else if (store.runs.length) store.shown = store.shown.filter((id) => this.of(id));
     const filtered = this.#filtered();
     byId("run-count").textContent = `${store.shown.length} of ${store.runs.length} shown${store.shown.length === MOST_SHOWN ? ", the most at once" : ""}`;
-    byId("no-runs").hidden = store.runs.length > 0;
+    byId("no-runs").hidden = store.runs.length > 0 || Boolean(store.trouble);
+    byId("search-trouble").hidden = !store.trouble;
+    byId("search-trouble").textContent = store.trouble;
+    const there = new Set(store.runs.map((run) => run.id));
+    for (const id of this.items.keys()) if (!there.has(id)) this.items.delete(id);
     const place = byId("run-list");
     const items = filtered.map((run) => this.#item(run));
     if (items.length !== place.children.length || items.some((item, i) => item !== place.children[i])) place.replaceChildren(...items);
@@ -138,4 +133,16 @@ export class RunList {
       item.style.setProperty("--mine", shown ? this.color(id) : "transparent");
     }
   }
+}
+
+/** Whoever has not chosen sees what goes on now, or else what was written last; where there is no room, what is over goes. */
+export function suggested(shown, runs) {
+  const known = new Map(runs.map((run) => [run.id, run]));
+  const newest = [...runs].sort((a, b) => b.changed - a.changed);
+  const running = newest.filter((run) => run.state === "running").slice(0, FIRST_SHOWN);
+  const kept = shown.filter((id) => known.has(id));
+  const wanted = running.length || kept.length ? running : newest.slice(0, 1);
+  const all = [...new Set([...kept, ...wanted.map((run) => run.id)])];
+  const over = all.filter((id) => known.get(id).state !== "running").slice(0, Math.max(0, all.length - MOST_SHOWN));
+  return all.filter((id) => !over.includes(id)).slice(-MOST_SHOWN);
 }

@@ -41,8 +41,9 @@ export function linearTicks(low, high, wanted, base = 10) {
   const power = base ** Math.floor(Math.log(rough) / Math.log(base));
   const steps = base === 60 ? [1, 2, 5, 10, 15, 30, 60] : [1, 2, 5, 10];
   const step = power * (steps.find((factor) => factor * power >= rough) ?? base);
+  const first = Math.ceil(low / step - 1e-9), last = Math.floor(high / step + 1e-9);
   const ticks = [];
-  for (let tick = Math.ceil(low / step - 1e-9); tick * step <= high + step * 1e-9; tick++) ticks.push(tick * step);
+  for (let i = 0; i <= last - first; i++) ticks.push((first + i) * step); // counted: beyond 2^53, n + 1 is n
   return ticks;
 }
 

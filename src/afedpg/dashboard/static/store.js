@@ -6,6 +6,7 @@ const LONGEST_PAUSE = 15000;
 export class Store {
   constructor(changed) {
     this.runs = []; // lines of the list
+    this.trouble = ""; // why the server cannot look for runs
     this.data = new Map(); // run id -> everything about it
     this.shown = []; // run ids, in the order they were chosen
     this.changed = changed; // called with the ids that changed, or null when the list did
@@ -53,7 +54,7 @@ export class Store {
     if (answer.status === 304) return void (await answer.text()); // an answer left unread counts as aborted
     if (!answer.ok) throw new Error(`the server answered ${answer.status}`);
     this.tag = answer.headers.get("ETag") ?? "";
-    this.runs = (await answer.json()).runs;
+    ({ runs: this.runs, trouble: this.trouble } = await answer.json());
     this.changed("list");
   }
 

@@ -23,6 +23,11 @@ export class Timeline {
 
   show(data, named) {
     const lanes = data.lanes.length;
+    if (this.hover >= 0) {
+      const { agent, step } = this.data, told = this.hover;
+      this.hover = data.agent.findIndex((who, i) => who === agent[told] && data.step[i] === step[told]);
+      if (this.hover < 0) this.#tell(-1);
+    }
     this.data = data;
     this.named = named;
     this.lane = lanes <= 8 ? 28 : lanes <= 16 ? 20 : lanes <= 32 ? 13 : lanes <= 64 ? 9 : 7;
@@ -44,6 +49,7 @@ export class Timeline {
     const toX = scale(data.begin, data.until, left, right);
     const rows = new Map(data.lanes.map((agent, row) => [agent, TOP + row * lane]));
     this.layout = { toX, rows, left, right };
+    if (this.hover >= 0) this.board.move(...this.#place(this.hover));
 
     context.textBaseline = "middle";
     context.textAlign = "right";
@@ -153,7 +159,11 @@ export class Timeline {
       [null, "worked", seconds(data.finish[i] - data.start[i])],
     ];
     if (data.finish[i] < data.end[i]) rows.push([null, "waited", seconds(data.end[i] - data.finish[i])]);
-    this.board.say(this.layout.toX(data.end[i]), this.layout.rows.get(data.agent[i]), this.named(data.agent[i]), rows);
+    this.board.say(...this.#place(i), this.named(data.agent[i]), rows);
+  }
+
+  #place(i) {
+    return [this.layout.toX(this.data.end[i]), this.layout.rows.get(this.data.agent[i])];
   }
 
   #key(event) {
