@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import logging
+import os
 import signal
 import sqlite3
 import threading
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import gymnasium
@@ -144,7 +146,9 @@ def test_an_environment_of_ones_own_is_sent_even_if_it_is_a_closure(tmp_path: Pa
     [(False, "^agent 0: the door is locked$"), (True, "agent 0 failed 5 times in a row: KeyError: 'no such door'")],
     ids=["work", "start"],
 )
-def test_an_agent_that_fails_is_not_started_for_ever(build_fails: bool, message: str) -> None:
+def test_an_agent_that_fails_is_not_started_for_ever(
+    monkeypatch: pytest.MonkeyPatch, build_fails: bool, message: str
+) -> None:
     """What the work itself says is wrong ends the run at once; what may be the node's fault gets five trials."""
 
     class Broken(BuildWorkload):
@@ -159,9 +163,39 @@ def test_an_agent_that_fails_is_not_started_for_ever(build_fails: bool, message:
         def work(self, state: AgentState, task: Task) -> tuple[AgentState, Report]:
             raise AfedpgError(f"agent {task.agent_id}: the door is locked")
 
+    monkeypatch.setattr(crowds, "LONGEST_PAUSE", 0.1)
     config = configure("quadratic", None, {"engine": "ray", "agents": 1})
     with pytest.raises(AfedpgError, match=message):
         serve(new_parts(config, Own(), None), Broken(config))
+    wait_until(lambda: not actors())
+
+
+@pytest.mark.parametrize("at_start", [True, False], ids=["start", "work"])
+def test_one_agent_that_always_dies_ends_the_run_though_others_work(
+    monkeypatch: pytest.MonkeyPatch, at_start: bool
+) -> None:
+    """As after a crash in native code: no exception that could be counted."""
+
+    class Deadly(BuildWorkload):
+        def __call__(self) -> Any:
+            workload = super().__call__()
+
+            def start(agent_id: int) -> AgentState:
+                if agent_id == 1 and at_start:
+                    os._exit(1)
+                return type(workload).start(workload, agent_id)
+
+            def work(state: AgentState, task: Task) -> tuple[AgentState, Report]:
+                if task.agent_id == 1:
+                    os._exit(1)
+                return type(workload).work(workload, state, task)
+
+            return SimpleNamespace(start=start, work=work)
+
+    monkeypatch.setattr(crowds, "MOST_DEATHS", 3)
+    config = configure("quadratic", None, {"engine": "ray", "agents": 2, "iterations": 10**6})
+    with pytest.raises(AfedpgError, match="^agent 1 died 3 times in a row without a gradient, at last on .*: out of"):
+        serve(new_parts(config, Own(), None), Deadly(config))
     wait_until(lambda: not actors())
 
 

@@ -23,9 +23,9 @@ class Actor:
         if life:
             self._state = self._workload.renew(self._state, life)
 
-    def where(self) -> str:
-        """Answers once the agent is ready to work."""
-        return platform.node()
+    def where(self) -> tuple[str, str]:
+        """Host, and Ray's name of the node. Answers once the agent is ready to work."""
+        return platform.node(), ray.get_runtime_context().get_node_id()
 
     @ray.method(num_returns=2)  # type: ignore[untyped-decorator]
     def work(self, task: Task, theta: Floats | None = None) -> tuple[Report, AgentState]:

@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 import ray
-from ray.exceptions import RayActorError, RayError, RayTaskError
+from ray.exceptions import NodeDiedError, RayActorError, RayError, RayTaskError
 
 from afedpg.engine.live import LiveEngine
 from afedpg.engine.ray.actor import Actor
@@ -30,8 +30,9 @@ INLINE_BYTES = 100 * 1024  # Ray puts larger arguments into the object store, on
 GATHER_SECONDS = 60.0
 FETCH_SECONDS = 20.0  # what the states of all agents may take to come in
 LIVES_PER_EPOCH = 1 << 32
-MOST_FAILURES = 5  # of one agent's work in a row
-MOST_DEATHS = 20  # per agent, without a gradient of any
+MOST_FAILURES = 5  # in a row of one agent, when its work raises an error
+MOST_DEATHS = 10  # likewise, when its process dies
+LONGEST_PAUSE = 30.0  # seconds until an agent is placed again; after a second failure one, then doubling
 _NO_THETA = np.empty(0, np.float32)
 _log = logging.getLogger("afedpg")
 
@@ -46,7 +47,8 @@ class Seat:
         self.behind = False  # reports that came of a later state were applied
         self._lives = 0
         self._crowd = crowd
-        self._failures = 0
+        self._failures = 0  # since its last report
+        self._where = self._node = ""  # of its actor, once that is ready: host, and Ray's name of the node
 
     # What the live engine says
 
@@ -69,6 +71,7 @@ class Seat:
                     await self._with_one_actor(engine)
                 except RayError as error:
                     self._count(error)
+                    await asyncio.sleep(min(LONGEST_PAUSE, 2.0 ** (self._failures - 2)) if self._failures > 1 else 0)
         except Exception as error:
             engine.fail(error)
 
@@ -78,14 +81,15 @@ class Seat:
                 await asyncio.wait_for(_settled(self.newest), FETCH_SECONDS)
             self.fetch()
         self._lives += self.behind
+        self._where = self._node = ""
         self._answers: asyncio.Queue[tuple[Any, Any]] = asyncio.Queue()
         self._actor = self._crowd.place(self.agent_id, self.state, self._lives if self.behind else 0)
         reason = "the run is over"
         try:
-            where = await self._actor.where.remote()
+            self._where, self._node = await self._actor.where.remote()
             await self._crowd.gathered()
             engine.join(self.agent_id, f"agent-{self.agent_id}", self)
-            _log.info("agent %d is on %s", self.agent_id, where)
+            _log.info("agent %d is on %s", self.agent_id, self._where)
             while True:
                 await self._answer(engine, *await self._answers.get())
         except RayError as error:
@@ -102,7 +106,7 @@ class Seat:
         except RayError:
             await _settled(state)  # or Ray would complain of an error that nobody has looked at
             raise
-        self._failures = self._crowd.deaths = 0
+        self._failures = 0
         self.newest, self.behind = state, False  # first: a checkpoint that the report brings about goes with its state
         member = engine.members[self.agent_id]
         member.bytes_up += arrived.gradient.nbytes
@@ -111,21 +115,29 @@ class Seat:
         engine.report(arrived)
 
     def _count(self, error: RayError) -> None:
-        """Actors are killed, nodes leave: that is what the next actor is for. An error of the work's own will not heal,
-        nor will a cluster on which nobody gets anything done.
+        """Nodes leave, and an actor may be killed: that is what the next one is for. What the work itself raises will not
+        heal, nor will a process that dies again and again where others live.
         """
         own = isinstance(error, RayTaskError) or (isinstance(error, RayActorError) and error.actor_init_failed)
         cause = getattr(error, "cause", None)
         if own and isinstance(cause, AfedpgError):
             raise cause
         what = _last_line(error) if own else _first_line(error)
-        self._failures += own
-        if self._failures >= MOST_FAILURES:
+        self._failures += own or not self._node_left(error)
+        if own and self._failures >= MOST_FAILURES:
             raise AfedpgError(f"agent {self.agent_id} failed {self._failures} times in a row: {what}")
-        self._crowd.deaths += 1
-        if self._crowd.deaths >= MOST_DEATHS * len(self._crowd.seats):
-            raise AfedpgError(f"{self._crowd.deaths} actors in a row died without a gradient: {what}")
+        if self._failures >= MOST_DEATHS:
+            raise AfedpgError(
+                f"agent {self.agent_id} died {self._failures} times in a row without a gradient, at last on "
+                f"{self._where or 'a node it was starting on'}: out of memory, or a crash in native code; Ray's logs of "
+                f"that node have more ({what})"
+            )
         _log.warning("agent %d is placed again: %s", self.agent_id, what)
+
+    def _node_left(self, error: RayError) -> bool:
+        if isinstance(error, NodeDiedError) or (isinstance(error, RayActorError) and error.preempted):
+            return True
+        return self._node != "" and not any(node["Alive"] for node in ray.nodes() if node["NodeID"] == self._node)
 
     def fetch(self) -> None:
         """The newest state into this process, if it can still be had."""
@@ -161,7 +173,6 @@ class Crowd:
             scheduling_strategy="SPREAD",
         )  # fmt: skip
         self._sync = sync
-        self.deaths = 0  # of actors, since somebody last answered
         self._shared: tuple[int, Any] = (-1, None)  # version, and the reference to its theta~
         self.seats = [Seat(self, agent_id) for agent_id in range(build.config.agents)]
 
