@@ -199,6 +199,30 @@ def test_one_agent_that_always_dies_ends_the_run_though_others_work(
     wait_until(lambda: not actors())
 
 
+def test_the_log_says_what_agents_wait_for(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
+    """More of a processor each than are free, because somebody else has them."""
+    monkeypatch.setattr(crowds, "PATIENCE", 0.2)
+
+    @ray.remote(num_cpus=7)
+    class Busy:
+        def ready(self) -> None:
+            pass
+
+    def make_room() -> None:
+        wait_until(lambda: "wait for room" in caplog.text)
+        ray.kill(busy)
+
+    busy = Busy.remote()
+    ray.get(busy.ready.remote())
+    other = threading.Thread(target=make_room)
+    other.start()
+    with caplog.at_level(logging.WARNING, "afedpg"):
+        done = afedpg.train("quadratic", engine="ray", agents=2, agent_cpus=4, iterations=3)
+    other.join()
+    assert "2 of 2 agents wait for room: each takes CPU 4, free are CPU 1; short of CPU" in caplog.text
+    assert done.gradients == 6
+
+
 def test_what_cannot_be_sent_is_found_out_at_once() -> None:
     lock = threading.Lock()
     with pytest.raises(ConfigError, match="make_env, make_policy: Ray cannot send them"):

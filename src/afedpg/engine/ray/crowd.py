@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import time
 from collections.abc import AsyncIterator, Callable
 from dataclasses import replace
 from typing import Any
@@ -28,6 +29,7 @@ from afedpg.record.states import stack_states, unstack_states
 
 INLINE_BYTES = 100 * 1024  # Ray puts larger arguments into the object store, once per call
 GATHER_SECONDS = 60.0
+PATIENCE = 30.0  # seconds until the log says who waits for room; every time doubled
 FETCH_SECONDS = 20.0  # what the states of all agents may take to come in
 LIVES_PER_EPOCH = 1 << 32
 MOST_FAILURES = 5  # in a row of one agent, when its work raises an error
@@ -48,6 +50,7 @@ class Seat:
         self._lives = 0
         self._crowd = crowd
         self._failures = 0  # since its last report
+        self.asked: float | None = None  # since when its actor has been waiting for room, monotonic
         self._where = self._node = ""  # of its actor, once that is ready: host, and Ray's name of the node
 
     # What the live engine says
@@ -84,9 +87,11 @@ class Seat:
         self._where = self._node = ""
         self._answers: asyncio.Queue[tuple[Any, Any]] = asyncio.Queue()
         self._actor = self._crowd.place(self.agent_id, self.state, self._lives if self.behind else 0)
+        self.asked = time.monotonic()
         reason = "the run is over"
         try:
             self._where, self._node = await self._actor.where.remote()
+            self.asked = None
             await self._crowd.gathered()
             engine.join(self.agent_id, f"agent-{self.agent_id}", self)
             _log.info("agent %d is on %s", self.agent_id, self._where)
@@ -96,6 +101,7 @@ class Seat:
             reason = _first_line(error)
             raise
         finally:
+            self.asked = None
             if self.agent_id in engine.members:
                 engine.leave(self.agent_id, self, reason)
             ray.kill(self._actor)
@@ -163,6 +169,8 @@ class Crowd:
         brings the journal to the disk before a Task goes out.
         """
         takes = build.config.ray
+        self._takes = {"CPU": takes.agent_cpus, "GPU": takes.agent_gpus}
+        self._patience = PATIENCE
         self._epoch = epoch
         self._missing = first
         self._begun = asyncio.Event()
@@ -185,6 +193,22 @@ class Crowd:
             for life in lives:
                 life.cancel()
             await asyncio.gather(*lives, return_exceptions=True)
+
+    def watch(self) -> None:
+        """A cluster may be busy with other things for hours: the log says what is waited for."""
+        since = [seat.asked for seat in self.seats if seat.asked is not None]
+        if not since:
+            self._patience = PATIENCE
+        elif time.monotonic() - min(since) > self._patience:
+            self._patience *= 2
+            free = ray.available_resources()
+            takes = {kind: amount for kind, amount in self._takes.items() if amount}
+            scarce = [kind for kind, amount in takes.items() if free.get(kind, 0.0) < amount]
+            _log.warning(
+                "%d of %d agents wait for room: each takes %s, free are %s%s", len(since), len(self.seats),
+                _amounts(takes), _amounts({kind: free.get(kind, 0.0) for kind in takes}),
+                f"; short of {', '.join(scarce)}" if scarce else " (they may be starting)",
+            )  # fmt: skip
 
     async def gathered(self) -> None:
         """A round of fedpg is one of all agents, the first one included; who comes later, or again, does not wait."""
@@ -241,6 +265,10 @@ async def _settled(reference: Any) -> None:
     """Until it is here, or known to be lost."""
     with contextlib.suppress(RayError):
         await reference
+
+
+def _amounts(resources: dict[str, float]) -> str:
+    return " and ".join(f"{kind} {amount:g}" for kind, amount in resources.items())
 
 
 def _first_line(error: RayError) -> str:

@@ -68,7 +68,7 @@ def serve(parts: Parts, build: BuildWorkload) -> Result:
             seat.behind = server.gradients > stored
         # Ray itself watches its actors and nodes: a long rollout is not a silent agent.
         watched = replace(parts.config, network=replace(network, lease=math.inf))
-        return run_live(parts._replace(config=watched), crowd.transport, interruption, [], crowd)
+        return run_live(parts._replace(config=watched), crowd.transport, interruption, [crowd.watch], crowd)
 
 
 def _sendable(config: Config, own: Own) -> BuildWorkload:
