@@ -7,6 +7,8 @@ import os
 import signal
 import sqlite3
 import threading
+import time
+from collections import Counter
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -29,7 +31,10 @@ from afedpg.engine.training import Own, configure, resume
 from afedpg.engine.workloads import BuildWorkload, MakeEnv
 from afedpg.errors import AfedpgError, ConfigError
 from afedpg.messages import AgentState, Arrival, Report, Task, Vector
+from afedpg.record import checkpoint
+from afedpg.record.folder import RunFolder
 from afedpg.record.journal import Journal
+from afedpg.record.states import unstack_states
 
 pytestmark = pytest.mark.usefixtures("session")
 ONE = {"agents": 1, "iterations": 40, "dimension": 30}
@@ -74,6 +79,26 @@ def test_an_interrupted_run_goes_on_with_its_agents_states(tmp_path: Path) -> No
         afedpg.train("quadratic", engine="ray", out=tmp_path / "run", on_arrival=interrupt, **ONE)
     assert resume(tmp_path / "run").sha256 == afedpg.train("quadratic", **ONE).sha256
     assert replay(tmp_path / "run").agrees
+
+
+def test_an_interrupted_checkpoint_has_no_state_from_after_a_report_that_came_too_late(tmp_path: Path) -> None:
+    """The other agents' reports are there by the time the interruption is noticed, and count no more."""
+
+    applied = Counter[int]()
+
+    def interrupt(arrival: Arrival, seconds: float, theta: Vector) -> None:
+        applied[arrival.agent] += 1
+        if len(applied) == 3:
+            time.sleep(0.5)
+            signal.raise_signal(signal.SIGTERM)
+
+    settings = {**ONE, "agents": 3, "iterations": 10**6}
+    with pytest.raises(AfedpgError, match="interrupted after gradient"):
+        afedpg.train("quadratic", engine="ray", out=tmp_path, on_arrival=interrupt, **settings)
+    _, tree = checkpoint.load_latest(RunFolder(tmp_path).checkpoints)
+    states = unstack_states(tree["engine"]["agents"])
+    full = len(states[0]["draws"])
+    assert [int(state["used"][0]) for state in states] == [(applied[agent] - 1) % full + 1 for agent in range(3)]
 
 
 def test_a_run_that_was_killed_goes_on_with_other_streams(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -227,6 +252,31 @@ def test_what_cannot_be_sent_is_found_out_at_once() -> None:
     lock = threading.Lock()
     with pytest.raises(ConfigError, match="make_env, make_policy: Ray cannot send them"):
         afedpg.train("corridor", **SMALL, make_env=lambda agent: lock)
+
+
+def test_a_state_that_is_slow_to_come_is_not_given_up(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """One checkpoint does without it, the next one has it."""
+
+    @ray.remote
+    def slow() -> AgentState:
+        time.sleep(1.5)
+        return workload.start(0)
+
+    config = from_settings({"task": "quadratic", "agents": 1, "engine": "ray"})
+    workload = Own().workload(config)()
+    crowd = Crowd(Own().workload(config))
+    (seat,) = crowd.seats
+    seat.newest = slow.remote()
+    monkeypatch.setattr(crowds, "FETCH_SECONDS", 0.1)
+    with caplog.at_level(logging.WARNING, "afedpg"):
+        early = crowd.to_tree()
+    assert "older states of 1 agents" in caplog.text
+    monkeypatch.undo()
+    late = crowd.to_tree()
+    assert (early["behind"].tolist(), late["behind"].tolist(), seat.behind) == ([True], [False], False)
+    assert unstack_states(late["agents"])[0].keys() == workload.start(0).keys()
 
 
 def test_a_lost_state_is_replaced_by_the_last_one_fetched_with_other_streams(caplog: pytest.LogCaptureFixture) -> None:

@@ -100,6 +100,11 @@ class LiveEngine:
     def seconds(self) -> float:
         return self.before + time.monotonic() - self._started
 
+    @property
+    def over(self) -> bool:
+        """Nothing more is applied."""
+        return self._done.is_set()
+
     def start(self) -> None:
         """Agents join when they want."""
 
@@ -150,7 +155,7 @@ class LiveEngine:
         self._apply(Join(agent_id))
 
     def report(self, report: Report) -> None:
-        if self._done.is_set():  # too late to count
+        if self.over:  # too late to count
             return
         if self.federation.server.outstanding.get(report.agent_id) != (report.task_id, report.version):
             # The fold refuses it unread: whoever sends such reports need not fill the journal with them.
@@ -176,7 +181,7 @@ class LiveEngine:
         member = self.members[agent_id]
         if member.port is port:
             member.port = None
-            if not self._done.is_set():
+            if not self.over:
                 _log.info("agent %d (%s) left: %s", agent_id, member.name, reason)
                 self._apply(Leave(agent_id))
 
@@ -195,7 +200,7 @@ class LiveEngine:
 
     def _apply(self, event: Event) -> None:
         """Nothing an agent sends may end the server; what the disk says may, and then nothing more is applied."""
-        if self._done.is_set():
+        if self.over:
             return
         try:
             self.consistent = False

@@ -50,7 +50,7 @@ class LiveSession(Session):
 
     def _evaluate(self) -> None:
         server = self.federation.server
-        if not _in_loop():  # the federation is over: nobody waits
+        if not in_loop():  # the federation is over: nobody waits
             self._collect()
             super()._evaluate()
         elif self._pending is None:
@@ -66,7 +66,7 @@ class LiveSession(Session):
         self._note(future.result(), where)
 
 
-def _in_loop() -> bool:
+def in_loop() -> bool:
     try:
         asyncio.get_running_loop()
     except RuntimeError:

@@ -18,9 +18,10 @@ from typing import Any
 
 import numpy as np
 import ray
-from ray.exceptions import NodeDiedError, RayActorError, RayError, RayTaskError
+from ray.exceptions import GetTimeoutError, NodeDiedError, RayActorError, RayError, RayTaskError
 
 from afedpg.engine.live import LiveEngine
+from afedpg.engine.live_session import in_loop
 from afedpg.engine.ray.actor import Actor
 from afedpg.engine.workloads import BuildWorkload
 from afedpg.errors import AfedpgError
@@ -30,7 +31,8 @@ from afedpg.record.states import stack_states, unstack_states
 INLINE_BYTES = 100 * 1024  # Ray puts larger arguments into the object store, once per call
 GATHER_SECONDS = 60.0
 PATIENCE = 30.0  # seconds until the log says who waits for room; every time doubled
-FETCH_SECONDS = 20.0  # what the states of all agents may take to come in
+FETCH_SECONDS = 20.0  # what states may take to come in
+BRIEF_SECONDS = 1.0  # likewise, while the federation stands still for it
 LIVES_PER_EPOCH = 1 << 32
 MOST_FAILURES = 5  # in a row of one agent, when its work raises an error
 MOST_DEATHS = 10  # likewise, when its process dies
@@ -82,7 +84,8 @@ class Seat:
         if self.newest is not None:
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(_settled(self.newest), FETCH_SECONDS)
-            self.fetch()
+            if not self.fetch():
+                self._give_up(f"did not come in {FETCH_SECONDS:g} s")
         self._lives += self.behind
         self._where = self._node = ""
         self._answers: asyncio.Queue[tuple[Any, Any]] = asyncio.Queue()
@@ -112,6 +115,8 @@ class Seat:
         except RayError:
             await _settled(state)  # or Ray would complain of an error that nobody has looked at
             raise
+        if engine.over:  # its Task stays outstanding, and the last checkpoint keeps the state from before it
+            return
         self._failures = 0
         self.newest, self.behind = state, False  # first: a checkpoint that the report brings about goes with its state
         member = engine.members[self.agent_id]
@@ -145,18 +150,24 @@ class Seat:
             return True
         return self._node != "" and not any(node["Alive"] for node in ray.nodes() if node["NodeID"] == self._node)
 
-    def fetch(self) -> None:
-        """The newest state into this process, if it can still be had."""
-        newest, self.newest = self.newest, None
-        if newest is None:
-            return
+    def fetch(self) -> bool:
+        """The newest state into this process, if it can still be had; False while it is on its way."""
+        if self.newest is None:
+            return True
         try:
-            state = ray.get(newest, timeout=0)
+            state = ray.get(self.newest, timeout=0)
+        except GetTimeoutError:
+            return False
         except RayError:
-            self.behind = True
-            _log.warning("agent %d: its newest state was lost with its node; an older one is used", self.agent_id)
+            self._give_up("was lost with its node")
         else:
+            self.newest = None
             self.state = {key: np.array(array) for key, array in state.items()}  # the store's memory is not pinned
+        return True
+
+    def _give_up(self, what: str) -> None:
+        self.newest, self.behind = None, True
+        _log.warning("agent %d: its newest state %s; an older one is used", self.agent_id, what)
 
 
 class Crowd:
@@ -243,15 +254,16 @@ class Crowd:
     # What a checkpoint keeps
 
     def to_tree(self) -> dict[str, Any]:
-        """Each agent's state from before its outstanding Task."""
+        """Each agent's state from before its outstanding Task; an older one where that does not come in time."""
         out = [seat.newest for seat in self.seats if seat.newest is not None]
-        if out:
-            ray.wait(out, num_returns=len(out), timeout=FETCH_SECONDS)  # all at once rather than one after another
-        for seat in self.seats:
-            seat.fetch()
+        if out:  # all at once rather than one after another
+            ray.wait(out, num_returns=len(out), timeout=BRIEF_SECONDS if in_loop() else FETCH_SECONDS)
+        late = [not seat.fetch() for seat in self.seats]
+        if any(late):
+            _log.warning("a checkpoint has older states of %d agents: their newest did not come in time", sum(late))
         return {
             "agents": stack_states([seat.state or {} for seat in self.seats]),
-            "behind": np.array([seat.behind for seat in self.seats]),
+            "behind": np.array([seat.behind for seat in self.seats]) | late,
         }
 
     def from_tree(self, tree: dict[str, Any]) -> None:
