@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import os
 import signal
@@ -246,6 +247,24 @@ def test_the_log_says_what_agents_wait_for(monkeypatch: pytest.MonkeyPatch, capl
     other.join()
     assert "2 of 2 agents wait for room: each takes CPU 4, free are CPU 1; short of CPU" in caplog.text
     assert done.gradients == 6
+
+
+@pytest.mark.parametrize("passes", range(6))
+def test_an_agent_that_is_cancelled_while_others_gather_does_not_go_on(passes: int) -> None:
+    """Or the end of the run would wait for it for ever."""
+
+    async def cancel() -> None:
+        crowd = Crowd(Own().workload(from_settings({"task": "quadratic", "agents": 2, "engine": "ray"})), first=2)
+        waits = asyncio.ensure_future(crowd.gathered(0))
+        await asyncio.sleep(0.01)
+        other = asyncio.ensure_future(crowd.gathered(1))
+        for _ in range(passes):
+            await asyncio.sleep(0)
+        asked = waits.cancel()
+        await asyncio.wait([waits, other])
+        assert waits.cancelled() == asked
+
+    asyncio.run(cancel())
 
 
 def test_what_cannot_be_sent_is_found_out_at_once() -> None:

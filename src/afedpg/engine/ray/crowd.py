@@ -83,7 +83,8 @@ class Seat:
     async def _with_one_actor(self, engine: LiveEngine) -> None:
         if self.newest is not None:
             with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(_settled(self.newest), FETCH_SECONDS)
+                async with asyncio.timeout(FETCH_SECONDS):
+                    await _settled(self.newest)
             if not self.fetch():
                 self._give_up(f"did not come in {FETCH_SECONDS:g} s")
         self._lives += self.behind
@@ -95,7 +96,7 @@ class Seat:
         try:
             self._where, self._node = await self._actor.where.remote()
             self.asked = None
-            await self._crowd.gathered()
+            await self._crowd.gathered(self.agent_id)
             engine.join(self.agent_id, f"agent-{self.agent_id}", self)
             _log.info("agent %d is on %s", self.agent_id, self._where)
             while True:
@@ -183,7 +184,8 @@ class Crowd:
         self._takes = {"CPU": takes.agent_cpus, "GPU": takes.agent_gpus}
         self._patience = PATIENCE
         self._epoch = epoch
-        self._missing = first
+        self._first = first
+        self._there: set[int] = set()
         self._begun = asyncio.Event()
         self._build = ray.put(build)
         # Never a retry by Ray, which would repeat a stale Task: the server hands out a fresh one.
@@ -221,13 +223,14 @@ class Crowd:
                 f"; short of {', '.join(scarce)}" if scarce else " (they may be starting)",
             )  # fmt: skip
 
-    async def gathered(self) -> None:
+    async def gathered(self, agent_id: int) -> None:
         """A round of fedpg is one of all agents, the first one included; who comes later, or again, does not wait."""
-        self._missing -= 1
-        if self._missing <= 0:
+        self._there.add(agent_id)
+        if len(self._there) >= self._first:
             self._begun.set()
         with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(self._begun.wait(), GATHER_SECONDS)
+            async with asyncio.timeout(GATHER_SECONDS):  # wait_for may swallow a cancellation
+                await self._begun.wait()
         self._begun.set()
 
     def place(self, agent_id: int, state: AgentState | None, life: int) -> Any:
