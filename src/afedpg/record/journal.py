@@ -34,7 +34,7 @@ class Journal:
         durable: bool = False,
     ) -> None:
         self._folder = folder
-        self._next = next_sequence
+        self._next = self._synced = next_sequence
         self._segment_bytes = segment_bytes
         self._keep_all = keep_all
         self._durable = durable
@@ -85,8 +85,11 @@ class Journal:
 
     def sync(self) -> None:
         """Returns when everything appended so far is on the disk."""
+        if self._synced == self._next:
+            return
         try:
             self._sync()
+            self._synced = self._next
         except OSError as error:
             raise write_error(error, self._folder, self._folder.parent) from error
 
