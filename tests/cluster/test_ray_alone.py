@@ -26,13 +26,19 @@ def listening(processes: list[psutil.Process]) -> set[str]:
 def test_nothing_is_left_behind_and_no_gradient_lost_by_a_kill_nor_by_ctrl_c(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.delenv("RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER")  # the engine itself sees to loopback
+    for name in ("RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER", "RAY_AUTH_MODE", "RAY_AUTH_TOKEN"):
+        monkeypatch.delenv(name)  # the engine itself sees to loopback and to a token
+    home, scratch = tmp_path / "home", tmp_path / ("long" * 20)
+    home.mkdir()
+    scratch.mkdir()
+    monkeypatch.setenv("HOME", str(home))
+    monkeypatch.setenv("TMPDIR", str(scratch))  # too long for the name of a socket
     with site(tmp_path) as federation:
         train = federation.command("train", *SETTINGS, "--agents", 2, "--iterations", 10**6, "--out", federation.run)
         wait_until(lambda: federation.gradients() > 50)
         started = children(train.pid)
         assert any(process.name().startswith("ray::Actor") for process in started)
-        assert listening([process for process in started if alive(process)]) == {"127.0.0.1"}
+        assert listening([psutil.Process(train.pid), *(process for process in started if alive(process))]) == {"127.0.0.1"}
         train.kill()
         train.wait()
         for process in started:
@@ -50,6 +56,7 @@ def test_nothing_is_left_behind_and_no_gradient_lost_by_a_kill_nor_by_ctrl_c(
         assert [gradient for gradient, _ in rows] == list(range(1, len(rows) + 1))
         assert len({task_id for _, task_id in rows}) == len(rows)
         assert replay(federation.run).agrees
+        assert not (home / ".ray").exists()
 
 
 WITHOUT = "import sys; sys.modules['ray'] = None; from afedpg.cli import main; sys.exit(main(sys.argv[1:]))"

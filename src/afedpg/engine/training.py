@@ -231,11 +231,13 @@ def start_state(config: Config, rule: ServerRule, workload: Workload) -> ServerS
     return server
 
 
-def check_memory(config: Config, workload: Workload, workers: int) -> Cost:
-    """N x parameters and N agent states must fit; refused here, not halfway through the run."""
+def check_memory(config: Config, workload: Workload, workers: int, store: int = 0) -> Cost:
+    """N x parameters and N agent states must fit; refused here, not halfway through the run. `store`: bytes set aside
+    for what processes share.
+    """
     vector = workload.parameters
     server = 4 * 8 * vector + (4 * vector * config.agents if config.method == "fedpg" else 0)
-    memory = config.agents * (4 * vector + 1024) + server + (WORKER_BYTES * workers if workers > 1 else 0)
+    memory = config.agents * (4 * vector + 1024) + server + store + (WORKER_BYTES * workers if workers > 1 else 0)
     _refuse_beyond_memory(config, vector, memory)  # before even one agent is made, to see how much it remembers
     state = sum(array.nbytes for array in workload.start(0).values())
     memory += config.agents * state

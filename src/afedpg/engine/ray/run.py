@@ -14,12 +14,13 @@ from afedpg.config import Config
 from afedpg.engine.federation import OnArrival
 from afedpg.engine.live_session import Parts, keep_record, new_parts, restored_parts, run_live
 from afedpg.engine.process import Interruption
-from afedpg.engine.ray.cluster import cluster, room
+from afedpg.engine.ray.cluster import cluster, room, starts_here, store_bytes
 from afedpg.engine.ray.crowd import Crowd
 from afedpg.engine.session import Result
 from afedpg.engine.training import Cost, Own, check_memory
 from afedpg.engine.workloads import BuildWorkload
 from afedpg.errors import ConfigError
+from afedpg.messages import Workload
 from afedpg.record.folder import RunFolder
 
 
@@ -31,8 +32,8 @@ def run_ray(
     announce: Callable[[Cost], None] = lambda cost: None,
 ) -> Result:
     build = _sendable(config, own)
-    parts = new_parts(config, own, on_arrival)
-    cost = check_memory(config, parts.workload, 1)
+    parts = new_parts(_on_server(config), own, on_arrival)._replace(config=config)
+    cost = _cost(config, parts.workload)
     with cluster(config, parts.workload):
         keep_record(parts, out)
         announce(cost)
@@ -49,10 +50,10 @@ def resume_ray(
     """The server stands where it stood, bit for bit; agents go on from their states in the newest checkpoint."""
     config = folder.config()
     build = _sendable(config, own)
-    workload = build()
-    cost = check_memory(config, workload, 1)
+    workload = own.workload(_on_server(config))()
+    cost = _cost(config, workload)
     with cluster(config, workload):  # first: it may not be there, and the folder stays as it is
-        parts = restored_parts(folder, config, own, on_arrival, warn)
+        parts = restored_parts(folder, _on_server(config), own, on_arrival, warn)._replace(config=config)
         announce(replace(cost, done=parts.federation.server.gradients))
         return serve(parts, build)
 
@@ -69,6 +70,19 @@ def serve(parts: Parts, build: BuildWorkload) -> Result:
         # Ray itself watches its actors and nodes: a long rollout is not a silent agent.
         watched = replace(parts.config, network=replace(network, lease=math.inf))
         return run_live(parts._replace(config=watched), crowd.transport, interruption, [crowd.watch], crowd)
+
+
+def _on_server(config: Config) -> Config:
+    """The server evaluates, and its machine need not have what the agents' machines have."""
+    return replace(config, agent=replace(config.agent, device="cpu"))
+
+
+def _cost(config: Config, workload: Workload) -> Cost:
+    """With the actors and their object store, if they run on this machine."""
+    if not starts_here(config):
+        return check_memory(config, workload, 1)
+    processes = 1 if config.synthetic else config.agents  # without torch they weigh little
+    return check_memory(config, workload, processes, store_bytes(config, workload))
 
 
 def _sendable(config: Config, own: Own) -> BuildWorkload:
