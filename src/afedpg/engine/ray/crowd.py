@@ -127,8 +127,8 @@ class Seat:
         engine.report(arrived)
 
     def _count(self, error: RayError) -> None:
-        """Nodes leave, and an actor may be killed: that is what the next one is for. What the work itself raises will not
-        heal, nor will a process that dies again and again where others live.
+        """Nodes leave, and an actor may be killed: that is what the next one is for. What the work itself raises will
+        not heal, nor will a process that dies again and again where others live.
         """
         own = isinstance(error, RayTaskError) or (isinstance(error, RayActorError) and error.actor_init_failed)
         cause = getattr(error, "cause", None)
@@ -140,9 +140,9 @@ class Seat:
             raise AfedpgError(f"agent {self.agent_id} failed {self._failures} times in a row: {what}")
         if self._failures >= MOST_DEATHS:
             raise AfedpgError(
-                f"agent {self.agent_id} died {self._failures} times in a row without a gradient, at last on "
-                f"{self._where or 'a node it was starting on'}: out of memory, or a crash in native code; Ray's logs of "
-                f"that node have more ({what})"
+                f"agent {self.agent_id} died {self._failures} times in a row without a gradient, at last "
+                f"{'on ' + self._where if self._where else 'at its start'}: out of memory, or a crash in native code; "
+                f"Ray's logs of that node have more ({what})"
             )
         _log.warning("agent %d is placed again: %s", self.agent_id, what)
 
