@@ -30,11 +30,10 @@ def freeze(generator: np.random.Generator) -> NDArray[np.uint64]:
     )
 
 
-def jump(words: NDArray[np.uint64], times: int) -> NDArray[np.uint64]:
-    """The stream so far on that nothing drawn before, or after fewer jumps, comes again."""
-    jumped = thaw(words).bit_generator
-    assert isinstance(jumped, np.random.PCG64)
-    return freeze(np.random.Generator(jumped.jumped(times)))
+def branch(words: NDArray[np.uint64], life: int) -> NDArray[np.uint64]:
+    """Another stream for every place in a stream and every `life`, independent of it and of each other."""
+    seed = np.random.SeedSequence([int(word) for word in words], spawn_key=(life,))
+    return freeze(np.random.Generator(np.random.PCG64(seed)))
 
 
 def thaw(words: NDArray[np.uint64], into: np.random.Generator | None = None) -> np.random.Generator:

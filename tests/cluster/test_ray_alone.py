@@ -38,9 +38,7 @@ def test_nothing_is_left_behind_and_no_gradient_lost_by_a_kill_nor_by_ctrl_c(
         wait_until(lambda: federation.gradients() > 50)
         started = children(train.pid)
         assert any(process.name().startswith("ray::Actor") for process in started)
-        assert listening([psutil.Process(train.pid), *(process for process in started if alive(process))]) == {
-            "127.0.0.1"
-        }
+        assert listening([psutil.Process(train.pid), *filter(alive, started)]) == {"127.0.0.1"}
         (raylet,) = (process.environ() for process in started if process.name() == "raylet")
         assert raylet["RAY_AUTH_MODE"] == "token"
         assert len(raylet["RAY_AUTH_TOKEN"]) == 64

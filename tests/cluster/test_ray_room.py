@@ -75,7 +75,7 @@ def test_the_variables_of_a_local_cluster_are_gone_after_the_run(monkeypatch: py
         with cluster._environment():
             os.environ["RAY_SET_BY_RAY"] = "1"
             tokens.add(os.environ["RAY_AUTH_TOKEN"])
-            assert os.environ["RAY_worker_niceness"] == "3"
+            assert before.items() <= dict(os.environ).items()  # what the user has set stays
         assert dict(os.environ) == before
     assert len(tokens) == 2
 
@@ -87,9 +87,7 @@ def test_a_ray_that_cannot_start_here_is_one_line(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(ray, "init", init)
     config = configured()
     with (
-        pytest.raises(
-            ConfigError, match="^engine: Ray cannot start here: AF_UNIX path length cannot exceed 107 bytes$"
-        ),
+        pytest.raises(ConfigError, match=r"^engine: Ray cannot start here: AF_UNIX path length .* 107 bytes$"),
         cluster.cluster(config, Own().workload(config)()),
     ):
         pass

@@ -139,5 +139,6 @@ def test_no_draw_is_ever_used_twice():
 def test_an_older_state_of_a_problems_agent_is_gone_on_from_with_other_draws() -> None:
     workload = ProblemWorkload(make_problem(Config("quadratic")), 0)
     state = workload.start(0)
-    draws = {workload.renew(state, life)["draws"].tobytes() for life in (1, 2, 1 << 40)} | {state["draws"].tobytes()}
-    assert len(draws) == 4
+    lives = [state, *(workload.renew(state, life) for life in (1, 2, 3, 1 << 40))]
+    lives.append(workload.renew(lives[1], 2))  # a second life of the first, which is not the third
+    assert len({life["draws"].tobytes() for life in lives}) == 6

@@ -31,7 +31,7 @@ from afedpg.agent.spaces import BoxActions
 from afedpg.config import AgentConfig, Config
 from afedpg.errors import ConfigError
 from afedpg.messages import AgentState, Evaluation, Floats, Moments, Report, Stats, Task, Vector
-from afedpg.seeding import jump, stream
+from afedpg.seeding import branch, stream
 
 
 class EnvironmentWorkload:
@@ -76,7 +76,7 @@ class EnvironmentWorkload:
         return state
 
     def renew(self, state: AgentState, life: int) -> AgentState:
-        return {key: jump(array, life) if key.endswith("_stream") else array for key, array in state.items()}
+        return {key: branch(array, life) if key.endswith("_stream") else array for key, array in state.items()}
 
     def work(self, state: AgentState, task: Task) -> tuple[AgentState, Report]:
         statistics = task.statistics if self._agent.scale_observations else None

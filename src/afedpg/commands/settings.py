@@ -15,15 +15,22 @@ from afedpg import config as configuration
 
 def add_settings(parser: argparse.ArgumentParser) -> None:
     """TASK, everything a run can be told, and --preset."""
-    groups: dict[str | None, Any] = {None: parser}
-    for name, kind in configuration.SECTIONS.items():
-        groups[name] = parser.add_argument_group(name, (kind.__doc__ or "").strip())
+    for name in (None, *configuration.SECTIONS):
+        add_section(parser, name)
+    parser.add_argument("--preset", help="settings to start from: paper, tuned, or a .toml file of your own")
+
+
+def add_section(parser: argparse.ArgumentParser, name: str | None) -> None:
+    """The settings of one section of a configuration; None: those above all sections."""
+    kind = configuration.SECTIONS[name] if name else None
+    group = parser.add_argument_group(name, (kind.__doc__ or "").strip()) if kind else parser
     for section, entry in configuration.options():
+        if section != name or entry.name == "own":
+            continue
         if entry.name == "task":
             parser.add_argument("task", metavar="TASK", help=entry.metadata["help"])
-        elif entry.name != "own":
-            _add_option(groups[section], entry, configuration.hint_of(section, entry.name))
-    parser.add_argument("--preset", help="settings to start from: paper, tuned, or a .toml file of your own")
+        else:
+            _add_option(group, entry, configuration.hint_of(section, entry.name))
 
 
 def _add_option(group: Any, entry: dataclasses.Field[Any], hint: Any) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 
 from afedpg.commands.outcome import report
 from afedpg.commands.parser import RUNS, add_run, add_workers, command, workers_of
-from afedpg.commands.settings import add_settings, given_settings
+from afedpg.commands.settings import add_section, add_settings, given_settings
 from afedpg.errors import ConfigError
 from afedpg.experiments.choices import parse_seeds
 
@@ -22,6 +22,7 @@ def add_commands(commands: Any) -> None:
     add_workers(parser)
     parser = command(commands, "resume", "go on with a run", "afedpg resume runs/quadratic-afedpg-seed0", _resume)
     add_run(parser)
+    add_section(parser, "ray")  # the cluster of a later day may be another one
     add_workers(parser)
 
 
@@ -61,6 +62,7 @@ def _resume(options: argparse.Namespace) -> int:
     config = open_run(Path(options.run)).config()
     with Display(config, quiet=options.json) as display:
         workers = workers_of(options, default_workers(config))
-        result = resume(options.run, Own(), workers, display, display.warn, display.announce)
+        cluster = given_settings(options)
+        result = resume(options.run, Own(), workers, display, display.warn, display.announce, cluster)
     report(options, result)
     return 0

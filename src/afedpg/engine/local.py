@@ -40,11 +40,11 @@ def run_local(
 ) -> Result:
     if config.engine != "local":
         raise ConfigError(f"engine: a {config.engine} federation has agents of its own; use `afedpg server`")
-    crowd = Crowd(own.workload(config))
+    agents = Processes(own.workload(config))
     try:
-        return run_server(config, crowd.place, out, own, on_arrival, announce, crowd.start, [crowd.watch])
+        return run_server(config, agents.place, out, own, on_arrival, announce, agents.start, [agents.watch])
     finally:
-        crowd.close()
+        agents.close()
 
 
 def resume_live(
@@ -58,11 +58,11 @@ def resume_live(
     config = folder.config()
     if config.engine == "grpc":
         return resume_server(folder, Place.stored(folder.path), own, on_arrival, warn, announce)
-    crowd = Crowd(own.workload(config))
+    agents = Processes(own.workload(config))
     try:
-        return resume_server(folder, crowd.place, own, on_arrival, warn, announce, crowd.start, [crowd.watch])
+        return resume_server(folder, agents.place, own, on_arrival, warn, announce, agents.start, [agents.watch])
     finally:
-        crowd.close()
+        agents.close()
 
 
 @dataclass
@@ -73,8 +73,8 @@ class _Agent:
 
 
 @dataclass
-class Crowd:
-    """The agent processes."""
+class Processes:
+    """The agent agents."""
 
     build: BuildWorkload
     place: Place = field(init=False)

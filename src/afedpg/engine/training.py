@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from contextlib import closing
 from dataclasses import dataclass, replace
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import psutil
@@ -163,17 +164,26 @@ def resume(
     on_arrival: OnArrival | None = None,
     warn: Callable[[str], None] = lambda text: None,
     announce: Callable[[Cost], None] = lambda cost: None,
+    cluster: Mapping[str, Any] = MappingProxyType({}),
 ) -> Result:
-    """Goes on where the newest whole checkpoint stands; the result is that of a run that was never interrupted."""
+    """Goes on where the newest whole checkpoint stands; the result is that of a run that was never interrupted.
+
+    `cluster`: ray_address, agent_cpus and agent_gpus for a run of the ray engine that goes on elsewhere.
+    """
     folder = folders.open_run(Path(path))
     config = folder.config()
+    if cluster and config.engine != "ray":
+        raise ConfigError(
+            f"{next(iter(cluster))}: only used with --engine ray; this is a run of --engine {config.engine}"
+        )
     check_own(config, own)
     for change in folder.changed_versions():
         warn(f"{change}: the bits may differ from an uninterrupted run")
     if config.engine == "ray":
         from afedpg.engine.ray.run import resume_ray
 
-        return resume_ray(folder, own, on_arrival, warn, announce)
+        config = configuration.validate(configuration.from_settings(cluster, config))
+        return resume_ray(folder, config, own, on_arrival, warn, announce)
     if config.engine != "virtual":
         from afedpg.engine.local import resume_live
 

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from afedpg.messages import AgentState, Evaluation, Floats, Moments, Report, Stats, Task, Vector
-from afedpg.seeding import freeze, jump, stream, thaw
+from afedpg.seeding import branch, freeze, stream, thaw
 
 BLOCK = 512  # random numbers an agent draws at once: waking a generator for every sample costs more than the sample
 
@@ -65,7 +65,7 @@ class ProblemWorkload:
         return self._refill(stream(self.seed, "agent", agent_id))
 
     def renew(self, state: AgentState, life: int) -> AgentState:
-        return self._refill(thaw(jump(state["stream"], life)))
+        return self._refill(thaw(branch(state["stream"], life)))
 
     def _refill(self, generator: np.random.Generator) -> AgentState:
         draws = self.problem.draw(generator, max(1, BLOCK // self.problem.width))

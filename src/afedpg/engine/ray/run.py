@@ -42,13 +42,16 @@ def run_ray(
 
 def resume_ray(
     folder: RunFolder,
+    config: Config,
     own: Own,
     on_arrival: OnArrival | None,
     warn: Callable[[str], None],
     announce: Callable[[Cost], None],
 ) -> Result:
-    """The server stands where it stood, bit for bit; agents go on from their states in the newest checkpoint."""
-    config = folder.config()
+    """The server stands where it stood, bit for bit; agents go on from their states in the newest checkpoint.
+
+    `config` is the folder's, perhaps with another cluster.
+    """
     build = _sendable(config, own)
     workload = own.workload(_on_server(config))()
     cost = _cost(config, workload)
