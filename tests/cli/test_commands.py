@@ -149,6 +149,14 @@ def test_a_run_that_names_places_is_resumed_from_anywhere(capsys, tmp_path, monk
     assert resumed["theta_sha256"] == whole.sha256 != first.sha256
 
 
+def test_another_cluster_is_for_runs_that_have_one(capsys):
+    train("quadratic", agents=2, iterations=5, out="run")
+    assert main(["resume", "run", "--agent-cpus", "0.5"]) == 2
+    assert capsys.readouterr().err == (
+        "afedpg: agent_cpus: only used with --engine ray; this is a run of --engine virtual\n"
+    )
+
+
 def test_a_checkpoint_that_is_cut_off_is_passed_over(capsys):
     whole = train("quadratic", agents=3, iterations=20, checkpoint_seconds=0.001, out="run")
     newest = checkpoint.names(Path("run/checkpoints"))[-1]

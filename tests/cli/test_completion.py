@@ -97,7 +97,8 @@ def test_bash_offers_all_there_is_where_nothing_is_typed(folder):
     assert found["train --method = a3"] == {"a3c"}  # as bash splits --method=a3
     assert found["train --alpha "] == set()  # a number is the user's own
     assert found["resume "] == {"runs/lq"}
-    assert found["resume x --"] == {"--help", "--json", "--workers"}
+    cluster = {"--ray-address", "--agent-cpus", "--agent-gpus"}
+    assert found["resume x --"] == {"--help", "--json", "--workers"} | cluster
 
 
 def test_fish(folder):

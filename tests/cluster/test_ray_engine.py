@@ -83,8 +83,7 @@ def test_an_interrupted_run_goes_on_with_its_agents_states(tmp_path: Path) -> No
         afedpg.train("quadratic", engine="ray", out=tmp_path / "run", on_arrival=interrupt, **ONE)
     with pytest.raises(ConfigError, match="ray_address: nothing answers"):
         resume(tmp_path / "run", cluster={"ray_address": "127.0.0.1:1"})
-    fewer = {"agent_cpus": 0.25}
-    assert resume(tmp_path / "run", cluster=fewer).sha256 == afedpg.train("quadratic", **ONE).sha256
+    assert resume(tmp_path / "run", cluster={"agent_cpus": 0.25}).sha256 == afedpg.train("quadratic", **ONE).sha256
     assert replay(tmp_path / "run").agrees
 
 

@@ -74,7 +74,7 @@ class _Agent:
 
 @dataclass
 class Processes:
-    """The agent agents."""
+    """The agent processes."""
 
     build: BuildWorkload
     place: Place = field(init=False)
