@@ -142,6 +142,20 @@ def test_a_round_of_fedpg_stores_a_large_theta_once(
     assert done.sha256 == afedpg.train("quadratic", **settings).sha256
 
 
+def test_a_round_of_fedpg_goes_on_without_an_actor_that_dies(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    def kill(arrival: Arrival, seconds: float, theta: Vector) -> None:
+        if arrival.gradient == 9:
+            actors()[0].kill()
+
+    settings = {"method": "fedpg", "agents": 3, "iterations": 20, "engine": "ray", "out": tmp_path / "run"}
+    with caplog.at_level(logging.WARNING, "afedpg"):
+        done = afedpg.train("quadratic", on_arrival=kill, **settings)
+    assert caplog.text.count("is placed again") == 1
+    assert done.gradients >= 60
+    assert done.iteration >= 20  # rounds of two, until it is back
+    assert replay(tmp_path / "run").agrees
+
+
 def corridor(length: int) -> MakeEnv:
     """Made in here, so that it cannot be imported: Ray sends its code."""
 
@@ -260,13 +274,14 @@ def test_an_agent_that_is_cancelled_while_others_gather_does_not_go_on(passes: i
 
     async def cancel() -> None:
         crowd = Crowd(Own().workload(from_settings({"task": "quadratic", "agents": 2, "engine": "ray"})), first=2)
-        waits = asyncio.ensure_future(crowd.gathered(0))
+        waits, again = (asyncio.ensure_future(crowd.gathered(0)) for _ in range(2))
         await asyncio.sleep(0.01)
+        assert not waits.done()  # one agent that came twice is not two
         other = asyncio.ensure_future(crowd.gathered(1))
         for _ in range(passes):
             await asyncio.sleep(0)
         asked = waits.cancel()
-        await asyncio.wait([waits, other])
+        await asyncio.wait([waits, again, other])
         assert waits.cancelled() == asked
 
     asyncio.run(cancel())
