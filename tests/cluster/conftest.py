@@ -24,17 +24,18 @@ os.environ |= {  # before Ray is imported
 @pytest.fixture(autouse=True, scope="module")
 def nothing_is_left() -> Iterator[None]:
     """Of Ray: neither a child, nor one whose parent has gone."""
+    before = _ours()  # what other tests keep, such as multiprocessing's resource tracker
     yield
-    wait_until(lambda: not _of_ray(), 20.0, f"Ray's processes are gone: {_of_ray()}")
+    wait_until(lambda: not _ours() - before, 30.0, f"Ray's processes are gone: {_ours() - before}")
 
 
-def _of_ray() -> list[str]:
+def _ours() -> set[psutil.Process]:
     """Recognized by the token, which every process of these tests has inherited."""
-    token, found = os.environ["RAY_AUTH_TOKEN"], []
+    token, found = os.environ["RAY_AUTH_TOKEN"], set()
     for process in psutil.process_iter():
         try:
             if process.pid != os.getpid() and process.environ().get("RAY_AUTH_TOKEN") == token and alive(process):
-                found.append(process.name())
+                found.add(process)
         except (psutil.NoSuchProcess, psutil.AccessDenied):
             continue
     return found
