@@ -25,6 +25,7 @@ class Nodes:
 
     def __init__(self, count: int, cpus: int) -> None:
         self._cpus = cpus
+        self._others = set(psutil.Process().children(recursive=True))  # what other tests keep
         self._cluster = Cluster()
         self._add(num_cpus=0, include_dashboard=False)
         self.nodes = [self.add() for _ in range(count)]
@@ -41,7 +42,7 @@ class Nodes:
         self._cluster.remove_node(node, allow_graceful=False)
 
     def close(self) -> None:
-        left = psutil.Process().children(recursive=True)
+        left = set(psutil.Process().children(recursive=True)) - self._others
         self._cluster.shutdown()
         wait_until(lambda: not any(alive(process) for process in left), what="the nodes are gone")
 
