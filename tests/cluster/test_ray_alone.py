@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -39,15 +41,17 @@ def test_nothing_is_left_behind_and_no_gradient_lost_by_a_kill_nor_by_ctrl_c(
         started = children(train.pid)
         assert any(process.name().startswith("ray::Actor") for process in started)
         assert listening([psutil.Process(train.pid), *filter(alive, started)]) == {"127.0.0.1"}
-        (raylet,) = (process.environ() for process in started if process.name() == "raylet")
-        assert raylet["RAY_AUTH_MODE"] == "token"
-        assert len(raylet["RAY_AUTH_TOKEN"]) == 64
+        (raylet,) = (process for process in started if process.name() == "raylet")
+        assert raylet.environ()["RAY_AUTH_MODE"] == "token"
+        assert len(raylet.environ()["RAY_AUTH_TOKEN"]) == 64
+        (place,) = set(re.findall(r"/tmp/ray-\w+", " ".join(raylet.cmdline())))
         train.kill()
         train.wait()
         for process in started:
             if alive(process) and process.name() in SLOW_TO_NOTICE:
                 process.kill()
         wait_until(lambda: not any(alive(process) for process in started), what="Ray ended with its server")
+        shutil.rmtree(place)  # nobody was left to do it
         before = federation.gradients()
         resumed = federation.command("resume", federation.run)
         wait_until(lambda: federation.gradients() > before + 50)
