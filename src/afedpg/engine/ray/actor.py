@@ -2,14 +2,29 @@
 
 from __future__ import annotations
 
+import pickle
 import platform
 from dataclasses import replace
+from typing import Any
 
 import ray
 
 from afedpg.engine.process import one_thread
 from afedpg.engine.workloads import BuildWorkload
-from afedpg.messages import AgentState, Floats, Report, Task
+from afedpg.messages import AgentState, Floats, Task
+
+INLINE_BYTES = 100 << 10  # what Ray sends with a call or its answer instead of through the object store
+
+
+def packed(value: Any, size: int) -> Any:
+    """Something small as bytes, which Ray passes on as they are: its own way of pickling takes longer than the rest of
+    a call. Something large as it is, so that its arrays are not copied.
+    """
+    return pickle.dumps(value, pickle.HIGHEST_PROTOCOL) if size <= INLINE_BYTES else value
+
+
+def unpacked(value: Any) -> Any:
+    return pickle.loads(value) if isinstance(value, bytes) else value
 
 
 class Actor:
@@ -28,9 +43,11 @@ class Actor:
         return platform.node(), ray.get_runtime_context().get_node_id()
 
     @ray.method(num_returns=2)  # type: ignore[untyped-decorator]
-    def work(self, task: Task, theta: Floats | None = None) -> tuple[Report, AgentState]:
-        """`theta` takes the place of the Task's where it came through the object store."""
+    def work(self, content: bytes, theta: Floats | None = None) -> tuple[Any, Any]:
+        """A Task to a Report and the state after it, all packed; `theta` is the Task's where it was stored."""
+        task: Task = unpacked(content)
         if theta is not None:
             task = replace(task, theta=theta)
         self._state, report = self._workload.work(self._state, task)
-        return report, self._state
+        size = sum(array.nbytes for array in self._state.values())
+        return packed(report, report.gradient.nbytes), packed(self._state, size)

@@ -22,13 +22,12 @@ from ray.exceptions import GetTimeoutError, NodeDiedError, RayActorError, RayErr
 
 from afedpg.engine.live import LiveEngine
 from afedpg.engine.live_session import in_loop
-from afedpg.engine.ray.actor import Actor
+from afedpg.engine.ray.actor import INLINE_BYTES, Actor, packed, unpacked
 from afedpg.engine.workloads import BuildWorkload
 from afedpg.errors import AfedpgError
 from afedpg.messages import AgentState, Report, Task
 from afedpg.record.states import stack_states, unstack_states
 
-INLINE_BYTES = 100 * 1024  # Ray puts larger arguments into the object store, once per call
 GATHER_SECONDS = 60.0
 PATIENCE = 30.0  # seconds until the log says who waits for room; every time doubled
 FETCH_SECONDS = 20.0  # what states may take to come in
@@ -112,7 +111,7 @@ class Seat:
 
     async def _answer(self, engine: LiveEngine, report: Any, state: Any) -> None:
         try:
-            arrived: Report = await report
+            arrived: Report = unpacked(await report)
         except RayError:
             await _settled(state)  # or Ray would complain of an error that nobody has looked at
             raise
@@ -156,7 +155,7 @@ class Seat:
         if self.newest is None:
             return True
         try:
-            state = ray.get(self.newest, timeout=0)
+            state: AgentState = unpacked(ray.get(self.newest, timeout=0))
         except GetTimeoutError:
             return False
         except RayError:
@@ -240,10 +239,10 @@ class Crowd:
         """References to the report and the state that will come of it. A large theta~ is stored once per version."""
         if self._sync is not None:
             self._sync()
-        if task.theta.nbytes <= INLINE_BYTES:
-            report, state = actor.work.remote(task)
-        else:
-            report, state = actor.work.remote(replace(task, theta=_NO_THETA), self._stored(task))
+        stored = None
+        if task.theta.nbytes > INLINE_BYTES:
+            task, stored = replace(task, theta=_NO_THETA), self._stored(task)
+        report, state = actor.work.remote(packed(task, task.theta.nbytes), stored)
         return report, state
 
     def _stored(self, task: Task) -> Any:
