@@ -32,7 +32,7 @@ def end(federation: Site, train: subprocess.Popen[bytes], total: int | None) -> 
 
 def test_a_node_is_killed_and_another_joins_in_mid_run(tmp_path: Path, long: bool) -> None:
     """Agents of the dead node wait until there is room, and go on there."""
-    count, cpus, iterations = (3, 4, 30) if long else (2, 2, ENDLESS)
+    count, cpus, iterations = (3, 4, 100) if long else (2, 2, ENDLESS)
     task = SWIMMER if long else LARGE
     agents = count * cpus
     with nodes(count, cpus) as cluster, site(tmp_path) as federation:
