@@ -1,6 +1,7 @@
 """`python -m afedpg.experiments.acceptance [ROW ...]`: what was promised, run again and stored with its commit.
 
-Each row is a JSON file under results/acceptance: what was asked, what was measured, with which code, in how many hours.
+Each row is a JSON file under results/acceptance: what was asked, what was measured, with which code, in how many hours;
+a search leaves all its runs beside it, as CSV.
 Rows take minutes to hours; they are restartable like `reproduce`, whose runs they share where they are the same.
 """
 
@@ -67,6 +68,8 @@ def check(row: Row, choices: Choices, store: Path) -> Found:
     }
     store.mkdir(parents=True, exist_ok=True)
     write_text(store / f"{row.name}.json", json.dumps(document, indent=2) + "\n")
+    for name, data in found.tables.items():
+        data.write(store / f"{row.name}-{name}.csv")
     return found
 
 
