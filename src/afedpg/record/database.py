@@ -210,7 +210,7 @@ def read_last(path: Path, arrivals: int = 100) -> tuple[int, float | None, float
     returns = [value for _, value, _ in rows if value is not None]
     try:
         mean = sum(returns) / len(returns) if returns else None
-        # a3c's rows stand for many segments each, so that the last segments may have none: theta's evaluation counts them
+        # a3c's rows stand for many segments each and the last segments may have none; theta's evaluation counts them
         return (max(rows[0][2], evaluated), mean, float(rows[0][0])) if rows else (0, None, 0.0)
     except (TypeError, ValueError) as error:  # SQLite stores anything anywhere
         raise AfedpgError(f"cannot read {path}: no number where `arrivals` has one: {error}") from error
