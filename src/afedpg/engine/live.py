@@ -142,7 +142,8 @@ class LiveEngine:
 
     async def _pause(self) -> None:
         with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(self._done.wait(), TICK_SECONDS)
+            async with asyncio.timeout(TICK_SECONDS):
+                await self._done.wait()
 
     # What the transport reports
 

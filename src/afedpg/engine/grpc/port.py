@@ -81,7 +81,8 @@ class AgentPort:
 
     async def _end(self) -> None:
         with contextlib.suppress(Exception):
-            await asyncio.wait_for(self.flush(), GOODBYE_SECONDS)
+            async with asyncio.timeout(GOODBYE_SECONDS):
+                await self.flush()
         self.handler.cancel()
 
     def _aside(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:

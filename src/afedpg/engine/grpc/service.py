@@ -119,7 +119,8 @@ class Service:
 
     async def _first(self, context: Any) -> bytes:
         try:
-            data = await asyncio.wait_for(context.read(), self.engine.network.lease)
+            async with asyncio.timeout(self.engine.network.lease):
+                data = await context.read()
         except TimeoutError as error:
             raise Refused("join: nothing was sent") from error
         if data is EOF:

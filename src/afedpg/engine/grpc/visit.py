@@ -85,7 +85,8 @@ class Visit:
     async def _within(self, step: Awaitable[Any], seconds: float) -> Any:
         """The server answers every heartbeat: silence means that the line is dead, whatever the socket says."""
         try:
-            return await asyncio.wait_for(step, seconds)
+            async with asyncio.timeout(seconds):  # not wait_for, which may swallow a cancellation before Python 3.12
+                return await step
         except TimeoutError as error:
             raise Lost(f"{self._agent.options.connect} is silent") from error
         except asyncio.CancelledError:
@@ -141,5 +142,6 @@ class Visit:
 
     async def _say_goodbye(self) -> None:
         with contextlib.suppress(Exception):
-            await asyncio.wait_for(self._write(_LEAVE), 1.0)
-            await asyncio.wait_for(self._call.done_writing(), 1.0)
+            async with asyncio.timeout(2.0):
+                await self._write(_LEAVE)
+                await self._call.done_writing()
