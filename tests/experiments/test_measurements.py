@@ -1,21 +1,17 @@
-"""Measurements against loops written independently, and the rows of the acceptance table on small runs."""
+"""Measurements against loops written independently."""
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from afedpg.experiments import acceptance
-from afedpg.experiments.acceptance_rows import ROWS, Found, Row, final_evaluation, last_quarter
 from afedpg.experiments.choices import Choices, Method
-from afedpg.experiments.jobs import Plan, RunJob
+from afedpg.experiments.jobs import Plan
 from afedpg.experiments.measurements import Measurement, log_points
 from afedpg.experiments.studies import STUDIES, measurements, read_curves
 from afedpg.problems.problem import BLOCK
-from afedpg.record.database import read_arrivals
 from afedpg.seeding import stream
 
 CONTEXTS = np.array([1.0, 0.5, 0.3, 0.2])
@@ -84,38 +80,3 @@ def test_plain_policy_gradient_has_the_schedules_of_its_own_theory() -> None:
 
 def test_points_are_spaced_evenly_in_the_logarithm() -> None:
     assert log_points(100, 10_000, 2) == (100, 316, 1000, 3162, 10_000)
-
-
-# acceptance
-
-
-def test_what_a_row_reads_off_a_run(tmp_path: Path) -> None:
-    job = RunJob(Plan(CHOICES).settings("quadratic", Method("afedpg"), 2, 0, iterations=20))
-    job.perform(tmp_path, 1, lambda fraction: None)
-    returns = read_arrivals(job.folder(tmp_path).database)["mean_return"]
-    assert last_quarter(job, tmp_path) == pytest.approx(returns[30:].mean())
-    with pytest.raises(IndexError):
-        final_evaluation(job, tmp_path)  # a synthetic problem is evaluated exactly, not sampled
-
-
-@pytest.mark.parametrize("passes", [True, False])
-def test_a_row_is_stored_with_what_it_asked_and_how_it_was_made(tmp_path: Path, passes: bool) -> None:
-    def stage(choices: Choices) -> list[RunJob]:
-        return [RunJob(Plan(choices).settings("quadratic", Method("afedpg"), 2, 0, iterations=5))]
-
-    row = Row("small", "something", (stage,), lambda choices: Found(passes, {"value": float("inf")}))
-    choices = Choices("full", tmp_path / "out", 1)
-    choices.out.mkdir()
-    assert acceptance.check(row, choices, tmp_path / "store").passes is passes
-    document = json.loads((tmp_path / "store" / "small.json").read_text())
-    assert document["passes"] is passes
-    assert document["measured"] == {"value": None}
-    assert document["runs"] == 1
-    assert document["asked"] == "something"
-
-
-def test_rows_can_be_listed_and_are_checked_by_name(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
-    assert acceptance.main(["--list"]) == 0
-    listed = capsys.readouterr().out
-    assert all(f"{name}: " in listed for name in ROWS)
-    assert acceptance.main(["nothing", "--out", str(tmp_path)]) == 2

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -11,11 +12,12 @@ from typing import Any
 
 import numpy as np
 
+from afedpg.config import Config, flat
 from afedpg.experiments import communication, complexity, heterogeneity, sample_speedup, search
 from afedpg.experiments.choices import Choices, Method
 from afedpg.experiments.jobs import Job, Plan, RunJob
 from afedpg.experiments.outcome import Outcome
-from afedpg.experiments.search import AGENTS, final_evaluation
+from afedpg.experiments.search import AGENTS, SPACES, Point, final_evaluation
 from afedpg.experiments.tables import Table
 from afedpg.record.database import read_arrivals
 
@@ -58,111 +60,129 @@ def last_quarter(run: RunJob, out: Path) -> float:
     return float(np.average(rows["mean_return"][ended], weights=rows["episodes"][ended]))
 
 
-def _swimmer_stage(choices: Choices) -> list[RunJob]:
-    every = (_runs(choices, "swimmer", "paper", method, 300, range(5)) for method in ("afedpg", "afedpg-vanilla"))
-    return [run for runs in every for run in runs]
+LOOKAHEAD = ("afedpg", "afedpg-vanilla")  # with and without
+
+
+def _swimmer_runs(choices: Choices) -> dict[str, list[RunJob]]:
+    return {method: _runs(choices, "swimmer", "paper", method, 300, range(5)) for method in LOOKAHEAD}
 
 
 def _swimmer(choices: Choices) -> Found:
-    runs = _swimmer_stage(choices)
-    values = [final_evaluation(run, choices.out) for run in runs]
-    ours, without = float(np.mean(values[:5])), float(np.mean(values[5:]))
-    documents = [runs[place].folder(choices.out).toml.read_text().splitlines() for place in (0, 5)]
-    lines = sum(a != b for a, b in zip(*documents, strict=True))
-    measured = {"afedpg": ours, "afedpg-vanilla": without, "seeds": values, "run.toml lines that differ": lines}
-    return Found(ours >= 30 and ours - without >= 8 and lines == 1, measured)
+    runs = _swimmer_runs(choices)
+    theta = {method: [final_evaluation(run, choices.out) for run in mine] for method, mine in runs.items()}
+    ours, without = (float(np.mean(theta[method])) for method in LOOKAHEAD)
+    differ = _different_settings(*(runs[method][0].folder(choices.out).config() for method in LOOKAHEAD))
+    measured = {"afedpg": ours, "afedpg-vanilla": without, "theta by seed": theta, "settings that differ": differ}
+    return Found(ours >= 30 and ours - without >= 8 and differ == ["method"], measured)
 
 
-def _tuned_stage(choices: Choices, task: str, iterations: int, seeds: range) -> list[RunJob]:
-    return _runs(choices, task, "tuned", "afedpg", iterations, seeds)
+def _different_settings(first: Config, second: Config) -> list[str]:
+    """Lines of run.toml that differ, those on versions aside: the runs may have been made on different machines."""
+    a, b = (flat(config.to_dict()) for config in (first, second))
+    return sorted(name for name in a.keys() | b.keys() if a.get(name) != b.get(name))
 
 
-def _tuned(
-    choices: Choices, task: str, iterations: int, seeds: range, training: float, theta: float, worst: float
-) -> Found:
-    runs = _tuned_stage(choices, task, iterations, seeds)
-    late = [last_quarter(run, choices.out) for run in runs]
-    final = [final_evaluation(run, choices.out) for run in runs]
-    measured = {
-        "training return, last quarter": float(np.mean(late)), "theta, sampled": float(np.mean(final)),
-        "training by seed": late, "theta by seed": final,
-    }  # fmt: skip
-    passes = np.mean(late) >= training and np.mean(final) >= theta and min(*late, *final) >= worst
-    return Found(bool(passes), measured)
+@dataclass(frozen=True)
+class Tuned:
+    """A `tuned` preset on some seeds, and the returns asked of it."""
+
+    task: str
+    iterations: int
+    seeds: range
+    mean: float  # of the seeds, in training over the last quarter and of theta
+    worst: float = -math.inf  # of any seed
+
+    def runs(self, choices: Choices) -> list[RunJob]:
+        return _runs(choices, self.task, "tuned", "afedpg", self.iterations, self.seeds)
+
+    def measure(self, choices: Choices) -> Found:
+        late = [last_quarter(run, choices.out) for run in self.runs(choices)]
+        final = [final_evaluation(run, choices.out) for run in self.runs(choices)]
+        measured = {
+            "training return, last quarter": float(np.mean(late)), "theta, sampled": float(np.mean(final)),
+            "training by seed": late, "theta by seed": final,
+        }  # fmt: skip
+        passes = min(np.mean(late), np.mean(final)) >= self.mean and min(*late, *final) >= self.worst
+        return Found(bool(passes), measured)
+
+    def row(self, asked: str) -> Row:
+        return Row(f"{self.task}-tuned", asked, (self.runs,), self.measure, learns=True)
 
 
-def _tuned_row(name: str, asked: str, task: str, iterations: int, seeds: range, *bounds: float) -> Row:
-    stage = partial(_tuned_stage, task=task, iterations=iterations, seeds=seeds)
-    training, theta, worst = bounds
-    measure = partial(
-        _tuned, task=task, iterations=iterations, seeds=seeds, training=training, theta=theta, worst=worst
-    )
-    return Row(name, asked, (stage,), measure, learns=True)
+# races: constants searched with equal effort, then the time to a return
+
+RACE_SEEDS = range(5)
+CLOCKS = {"linear": 1.5, "straggler": 2.5}  # fedpg's seconds over afedpg's, as asked
 
 
-# global-time: constants searched with equal effort, then the time to a return
+@dataclass(frozen=True)
+class Race:
+    """Searches of `search.SPACES`, and then each with the best it found."""
 
-TIME_SEEDS = range(5)
-TIMED = ("afedpg", "fedpg")
-CLOCKS = {"linear": 1.5, "straggler": 2.5}  # the ratio asked
+    names: tuple[str, ...]
+    clocks: tuple[str, ...]
 
+    def stages(self) -> tuple[Stage, ...]:
+        return (self._first, self._grid, self._finals)
 
-def _first_stage(choices: Choices, methods: Sequence[str]) -> list[RunJob]:
-    return [run for method in methods for run in search.first_runs(choices, method)]
+    def best(self, choices: Choices) -> dict[str, Point]:
+        return {name: search.best(choices, SPACES[name]) for name in self.names}
 
+    def final(self, choices: Choices, name: str, best: Point, clock: str) -> list[RunJob]:
+        return [search.race(choices, SPACES[name], best, seed, clock) for seed in RACE_SEEDS]
 
-def _grid_stage(choices: Choices, methods: Sequence[str]) -> list[RunJob]:
-    return [run for method in methods for runs in search.all_runs(choices, method).values() for run in runs]
+    def _first(self, choices: Choices) -> list[RunJob]:
+        return [
+            run for name in self.names for runs in search.first_runs(choices, SPACES[name]).values() for run in runs
+        ]
 
+    def _grid(self, choices: Choices) -> list[RunJob]:
+        return [run for name in self.names for runs in search.all_runs(choices, SPACES[name]).values() for run in runs]
 
-def _timed_runs(choices: Choices, method: str, clock: str) -> list[RunJob]:
-    best = search.best(choices, method)
-    return [search.race(choices, method, best, seed, clock) for seed in TIME_SEEDS]
+    def _finals(self, choices: Choices) -> list[RunJob]:
+        return [
+            run
+            for name, point in self.best(choices).items()
+            for clock in self.clocks
+            for run in self.final(choices, name, point, clock)
+        ]
 
-
-def _time_stage(choices: Choices, methods: Sequence[str], clocks: Sequence[str]) -> list[RunJob]:
-    return [run for method in methods for clock in clocks for run in _timed_runs(choices, method, clock)]
-
-
-def _raced(methods: Sequence[str], clocks: Sequence[str]) -> tuple[Stage, ...]:
-    return (
-        partial(_first_stage, methods=methods),
-        partial(_grid_stage, methods=methods),
-        partial(_time_stage, methods=methods, clocks=clocks),
-    )
-
-
-def _seconds(choices: Choices, method: str, clock: str) -> list[float]:
-    return [search.seconds_to_goal(run, choices.out) for run in _timed_runs(choices, method, clock)]
-
-
-def _constants(choices: Choices, methods: Sequence[str]) -> dict[str, Any]:
-    return {
-        f"constants of {method}": dict(zip(search.names(method), search.best(choices, method), strict=True))
-        for method in methods
-    }
+    def found(self, choices: Choices, best: dict[str, Point], passes: bool, seconds: dict[str, Any]) -> Found:
+        constants = {
+            f"constants of {name}": SPACES[name].settings(point) | {"at the edge": SPACES[name].at_the_edge(point)}
+            for name, point in best.items()
+        }
+        return Found(passes, constants | seconds, {"search": search.results(choices, self.names)})
 
 
-def _time(choices: Choices) -> Found:
-    measured = _constants(choices, TIMED)
+WAITING = Race(("afedpg", "fedpg"), tuple(CLOCKS))
+METHODS = Race(("afedpg", "fedpg-scaled", "afedpg-vanilla", "a3c"), ("linear",))
+
+
+def _waiting(choices: Choices) -> Found:
+    best = WAITING.best(choices)
+    measured: dict[str, Any] = {}
     passes = True
     for clock, asked in CLOCKS.items():
-        ours, theirs = (_seconds(choices, method, clock) for method in TIMED)
-        end = min(search.last_second(run, choices.out) for run in _timed_runs(choices, "fedpg", clock))
-        ratio = min(median(theirs), end) / median(ours)  # a run that never arrives took at least its whole time
+        ours, theirs = (WAITING.final(choices, name, point, clock) for name, point in best.items())
+        arrived = [search.seconds_to_goal(run, choices.out) for run in ours]
+        at_least = [search.last_second(run, choices.out) for run in theirs]  # who never arrives takes longer still
+        ratio = median(at_least) / median(arrived)
         measured[f"{clock}: seconds of fedpg / afedpg, medians"] = ratio
-        measured[f"{clock}: afedpg by seed"], measured[f"{clock}: fedpg by seed"] = ours, theirs
+        measured[f"{clock}: afedpg by seed"], measured[f"{clock}: fedpg by seed"] = arrived, at_least
         passes &= bool(ratio >= asked)
-    return Found(passes, measured, {"search": search.results(choices, TIMED)})
+    return WAITING.found(choices, best, passes, measured)
 
 
 def _methods(choices: Choices) -> Found:
-    by_method = {method: _seconds(choices, method, "linear") for method in search.METHODS}
-    measured = _constants(choices, search.METHODS) | {
-        f"seconds of {method}, median and by seed": [median(seconds), *seconds] for method, seconds in by_method.items()
+    best = METHODS.best(choices)
+    seconds = {
+        name: [search.seconds_to_goal(run, choices.out) for run in METHODS.final(choices, name, point, "linear")]
+        for name, point in best.items()
     }
-    earliest = min(by_method, key=lambda method: median(by_method[method]))
-    return Found(earliest == "afedpg", measured, {"search": search.results(choices, search.METHODS)})
+    medians = {name: median(values) for name, values in seconds.items()}
+    passes = all(medians["afedpg"] < other for name, other in medians.items() if name != "afedpg")
+    return METHODS.found(choices, best, passes, {"median seconds": medians, "seconds by seed": seconds})
 
 
 # rows that are an experiment at full scale
@@ -180,7 +200,7 @@ def _verdicts(outcome: Callable[[Choices], Outcome], choices: Choices) -> Found:
 
 
 def _with_and_without_lookahead(choices: Choices) -> Choices:
-    return replace(choices, methods=(Method("afedpg"), Method("afedpg-vanilla")))
+    return replace(choices, methods=tuple(Method(name) for name in LOOKAHEAD))
 
 
 def complexity_figures(choices: Choices) -> Found:
@@ -219,23 +239,19 @@ ROWS = {
             "swimmer-paper",
             "Swimmer paper, N = 8, 300 iterations per agent, seeds 0-4: theta (sampled, 50 episodes) >= 30, at least "
             "8 above afedpg-vanilla; the two run.toml differ in one line",
-            (_swimmer_stage,),
+            (lambda choices: [run for runs in _swimmer_runs(choices).values() for run in runs],),
             _swimmer,
             learns=True,
         ),
-        _tuned_row(
-            "hopper-tuned",
+        Tuned("hopper", 400, range(5), 1900.0, worst=1200.0).row(
             "hopper tuned, N = 8, 400 iterations per agent, seeds 0-4: training return over the last quarter >= 1,900, "
-            "theta >= 1,900, no seed under 1,200",
-            "hopper", 400, range(5), 1900.0, 1900.0, 1200.0,
+            "theta >= 1,900, no seed under 1,200"
         ),
-        _tuned_row(
-            "walker2d-tuned", "walker2d tuned, N = 8, 2M samples in all, seeds 0-2: >= 1,200",
-            "walker2d", 2_000_000 // (AGENTS * 1024), range(3), 1200.0, 1200.0, -np.inf,
+        Tuned("walker2d", 2_000_000 // (AGENTS * 1024), range(3), 1200.0).row(
+            "walker2d tuned, N = 8, 2M samples in all, seeds 0-2: >= 1,200"
         ),
-        _tuned_row(
-            "humanoid-tuned", "humanoid tuned, N = 8, 2M samples in all, seeds 0-2: >= 550",
-            "humanoid", 2_000_000 // (AGENTS * 512), range(3), 550.0, 550.0, -np.inf,
+        Tuned("humanoid", 2_000_000 // (AGENTS * 512), range(3), 550.0).row(
+            "humanoid tuned, N = 8, 2M samples in all, seeds 0-2: >= 550"
         ),
         Row(
             "sample-speedup",
@@ -249,14 +265,14 @@ ROWS = {
             "Hopper tuned, N = 8, the same 12-point grid on seeds 100-102 for both methods, then seeds 0-4: seconds "
             "until theta's return (running mean of 5) is >= 1,500, fedpg / afedpg, medians: >= 1.5 for the linear "
             "spread r = 4, >= 2.5 for one straggler r = 4",
-            _raced(TIMED, tuple(CLOCKS)),
-            _time,
+            WAITING.stages(),
+            _waiting,
         ),
         Row(
-            "tuned-methods",
+            "methods",
             "Hopper, N = 8, linear spread r = 4, each method with its best of twelve settings (searched on seeds "
             "100-102), seeds 0-4: afedpg's median seconds to a return of 1,500 are below the others'",
-            _raced(search.METHODS, ("linear",)),
+            METHODS.stages(),
             _methods,
         ),
         Row(

@@ -30,11 +30,15 @@ class Verdict:
     needed: str = ""  # what the claim asks of it
 
     def to_dict(self) -> dict[str, Any]:
-        """JSON has no word for infinity: what was never reached is null."""
-        return {name: _finite(value) for name, value in asdict(self).items()}
+        return {name: finite(value) for name, value in asdict(self).items()}
 
 
-def _finite(value: Any) -> Any:
+def finite(value: Any) -> Any:
+    """JSON has no word for infinity: what was never reached is null, however deep it lies."""
+    if isinstance(value, dict):
+        return {name: finite(part) for name, part in value.items()}
+    if isinstance(value, list):
+        return [finite(part) for part in value]
     return None if isinstance(value, float) and not math.isfinite(value) else value
 
 

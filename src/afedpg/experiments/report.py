@@ -3,20 +3,19 @@
 from __future__ import annotations
 
 import base64
-import csv
 import html
 import json
 import os
 import platform
-from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
+from afedpg.experiments import spent
 from afedpg.experiments.choices import EXPERIMENTS
 from afedpg.experiments.tables import Table, Value, read
 from afedpg.record.disk import write_text
-from afedpg.record.folder import RunFolder, current_versions
+from afedpg.record.folder import current_versions
 
 STYLE = """
 :root { color-scheme: light; }
@@ -39,30 +38,19 @@ def write_report(out: Path) -> None:
     """Of everything that lies under OUT, whichever call made it."""
     ids = [id for id in EXPERIMENTS if (out / id / "verdict.json").is_file()]
     documents = {id: json.loads((out / id / "verdict.json").read_text()) for id in ids}
-    spent = read_spent(out)
+    took = spent.seconds(out)
     parts = [
         "<h1>Asynchronous federated policy gradients: the paper's figures, reproduced</h1>",
         f"<nav>{''.join(f'<a href=#{id}>{id}</a>' for id in ids)}<a href=#how>how it was made</a></nav>",
         _summary(documents),
-        *(_section(out, id, document, spent) for id, document in documents.items()),
-        _how(out, ids, spent),
+        *(_section(out, id, document, took) for id, document in documents.items()),
+        _how(out, ids, took),
     ]
     body = "\n".join(parts)
     head = f'<meta charset="utf-8"><title>AFedPG, reproduced</title><style>{STYLE}</style>'
     write_text(
         out / "report.html", f'<!doctype html>\n<html lang="en"><head>{head}</head>\n<body>{body}</body></html>\n'
     )
-
-
-def read_spent(out: Path) -> dict[str, float]:
-    """Real seconds per job, all its attempts together."""
-    seconds: defaultdict[str, float] = defaultdict(float)
-    if (out / "spent.csv").is_file():
-        with (out / "spent.csv").open(newline="") as file:
-            for row in csv.reader(file):
-                if len(row) == 2:  # a line cut off by a crash is lost
-                    seconds[row[0]] += float(row[1])
-    return dict(seconds)
 
 
 def _summary(documents: dict[str, dict[str, Any]]) -> str:
@@ -74,8 +62,8 @@ def _summary(documents: dict[str, dict[str, Any]]) -> str:
     return "<h2>What holds</h2>" + _grid(("experiment", "verdict", "claim", "measured"), rows)
 
 
-def _section(out: Path, id: str, document: dict[str, Any], spent: dict[str, float]) -> str:
-    seconds = sum(spent.get(name, 0.0) for name in _job_names(out, id))
+def _section(out: Path, id: str, document: dict[str, Any], took: dict[str, float]) -> str:
+    seconds = sum(took.get(name, 0.0) for name in _job_names(out, id))
     parts = [
         f"<h2 id={id}>{html.escape(document['title'])}</h2>",
         f"<p>{html.escape(document['text'])}</p>",
@@ -124,26 +112,15 @@ def _grid(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
     return f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
 
 
-def _how(out: Path, ids: Sequence[str], spent: dict[str, float]) -> str:
+def _how(out: Path, ids: Sequence[str], took: dict[str, float]) -> str:
     names = {name for id in ids for name in _job_names(out, id)}
-    hours = sum(spent.get(name, 0.0) for name in names) / 3600
+    hours = sum(took.get(name, 0.0) for name in names) / 3600
     facts = {
         "runs and measurements": str(len(names)),
         "hours of computing, all processes together": f"{hours:.2f}",
         "machine": f"{platform.system()} {platform.machine()}, {os.cpu_count()} cores",
         **{f"version: {name}": value for name, value in current_versions().items()},
-        "code the runs were made with": "; ".join(_commits(out, names)) or "not recorded",
+        "code the runs were made with": "; ".join(spent.made_with(out, names)),
     }
     rows = [(html.escape(name), html.escape(value)) for name, value in facts.items()]
     return "<h2 id=how>How it was made</h2>" + _grid(("", ""), rows)
-
-
-def _commits(out: Path, names: Iterable[str]) -> list[str]:
-    """Runs may be older than this report: what their own run.toml says."""
-    found = set()
-    for name in names:
-        folder = RunFolder(out / "runs" / name)
-        if folder.toml.is_file():
-            versions = folder.versions()
-            found.add(f"afedpg {versions.get('afedpg', '?')} {versions.get('commit', '')}".strip())
-    return sorted(found)

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import csv
 import importlib
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import cast
 
 from afedpg.errors import AfedpgError, ConfigError
-from afedpg.experiments import plotting
+from afedpg.experiments import plotting, spent
 from afedpg.experiments.choices import Choices
 from afedpg.experiments.jobs import Job
 from afedpg.experiments.outcome import Experiment, Outcome, write_outcome
@@ -20,8 +20,6 @@ from afedpg.experiments.report import write_report
 from afedpg.experiments.tables import table
 from afedpg.record.folder import RunFolder
 
-SPENT = "spent.csv"  # real seconds per job, one line each time it ran
-
 
 def experiment(id: str) -> Experiment:
     return cast(Experiment, importlib.import_module(f"afedpg.experiments.{id.replace('-', '_')}"))
@@ -30,24 +28,36 @@ def experiment(id: str) -> Experiment:
 def reproduce(ids: Sequence[str], choices: Choices, quiet: bool = False) -> dict[str, Outcome]:
     """The outcome of every experiment, written under OUT/ID; OUT/report.html shows all that are there."""
     out = choices.out
+    with opened(out):
+        needed = {id: list(experiment(id).jobs(choices)) for id in ids}
+        failures = perform([job for jobs in needed.values() for job in jobs], choices, quiet)
+        outcomes = {id: _conclude(id, jobs, choices) for id, jobs in needed.items() if _complete(jobs, out)}
+        write_report(out)
+    raise_first(failures)
+    return outcomes
+
+
+@contextmanager
+def opened(out: Path) -> Iterator[None]:
+    """The folder that runs are made in: there, and nobody else's."""
     try:
         out.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise ConfigError(f"out: cannot create {out}: {error.strerror}; choose another --out") from error
     with RunFolder(out).lock():
-        needed = {id: list(experiment(id).jobs(choices)) for id in ids}
-        failures = _perform(needed, choices, quiet)
-        outcomes = {id: _conclude(id, jobs, choices) for id, jobs in needed.items() if _complete(jobs, out)}
-        write_report(out)
+        yield
+
+
+def raise_first(failures: Sequence[tuple[str, str]]) -> None:
     if failures:
         name, reason = failures[0]
         others = f" (and {len(failures) - 1} more failed)" if len(failures) > 1 else ""
         raise AfedpgError(f"{name}: {reason}{others}")
-    return outcomes
 
 
-def _perform(needed: dict[str, list[Job]], choices: Choices, quiet: bool) -> list[tuple[str, str]]:
-    every = {job.name: job for jobs in needed.values() for job in jobs}  # experiments may share a run
+def perform(jobs: Sequence[Job], choices: Choices, quiet: bool = False) -> list[tuple[str, str]]:
+    """All that are not done yet; returns those that failed, as (name, reason)."""
+    every = {job.name: job for job in jobs}  # experiments may share a run
     pending = [job for job in every.values() if not job.finished(choices.out)]
     if not quiet:
         gradients = sum(job.gradients for job in pending)
@@ -57,14 +67,8 @@ def _perform(needed: dict[str, list[Job]], choices: Choices, quiet: bool) -> lis
             f"processes, into {choices.out}",
             file=sys.stderr, flush=True,
         )  # fmt: skip
-    with Bar(pending, quiet) as bar, (choices.out / SPENT).open("a", newline="") as file:
-        writer = csv.writer(file, lineterminator="\n")
-
-        def spent(job: Job, seconds: float) -> None:
-            writer.writerow((job.name, f"{seconds:.2f}"))
-            file.flush()
-
-        return Pool(choices.out, bar, spent, choices.workers).perform(pending)
+    with Bar(pending, quiet) as bar, spent.noting(choices.out) as note:
+        return Pool(choices.out, bar, note, choices.workers).perform(pending)
 
 
 def _complete(jobs: Sequence[Job], out: Path) -> bool:

@@ -7,6 +7,7 @@ run that has not arrived when the better of those two had cannot win any more an
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from itertools import product
 from pathlib import Path
 from statistics import median
@@ -20,37 +21,59 @@ from afedpg.experiments.statistics import reaches, running_mean
 from afedpg.experiments.tables import Table, table
 from afedpg.record.database import read_arrivals, read_evaluations
 
-Point = tuple[float, float]  # two settings, whose names are the method's
-METHODS = ("afedpg", "fedpg", "afedpg-vanilla", "a3c")
-STEP_LENGTHS = ("alpha", "eta")
-NAMES = {"a3c": ("entropy", "eta")}  # no direction to average; its eta is RMSProp's rate
-GRID: tuple[Point, ...] = tuple(product((0.1, 0.2, 0.5), (5e-3, 1e-2, 2e-2, 4e-2)))
-GRIDS = {"a3c": tuple(product((0.0, 1e-3, 1e-2), (3e-4, 7e-4, 1.5e-3, 3e-3)))}
-FIRST: tuple[Point, ...] = ((0.1, 2e-2), (0.5, 4e-2))
-FIRSTS = {"a3c": ((0.0, 7e-4), (1e-3, 1.5e-3))}
 SEEDS = range(100, 103)
 AGENTS = 8
 GOAL = 1500.0  # of theta, running mean of the evaluations
+Point = tuple[float, float]  # values of the two settings that are searched
 
 
-def names(method: str) -> tuple[str, str]:
-    return NAMES.get(method, STEP_LENGTHS)
+@dataclass(frozen=True)
+class Space:
+    """What is searched for one method."""
+
+    method: str
+    first: tuple[Point, Point]  # run to their end
+    names: tuple[str, str] = ("alpha", "eta")
+    values: tuple[tuple[float, ...], tuple[float, ...]] = ((0.1, 0.2, 0.5), (5e-3, 1e-2, 2e-2, 4e-2))
+    literal: bool = True  # fedpg: the constants as they are, not N times both
+
+    @property
+    def grid(self) -> tuple[Point, ...]:
+        return tuple(product(*self.values))
+
+    def settings(self, point: Point) -> dict[str, float]:
+        return dict(zip(self.names, point, strict=True))
+
+    def at_the_edge(self, point: Point) -> list[str]:
+        """Settings whose best value is the smallest or the largest tried: a better one may lie outside."""
+        parts = zip(self.names, point, self.values, strict=True)
+        return [name for name, value, tried in parts if value in (tried[0], tried[-1])]
 
 
-def grid(method: str) -> tuple[Point, ...]:
-    return GRIDS.get(method, GRID)
+SPACES = {
+    "afedpg": Space("afedpg", ((0.1, 2e-2), (0.5, 4e-2))),
+    "fedpg": Space("fedpg", ((0.1, 2e-2), (0.5, 4e-2))),
+    # fedpg makes N times fewer steps of the same length, so that the same grid holds shorter ways for it: here is the
+    # grid with the constants that give it the same way per sample.
+    "fedpg-scaled": Space("fedpg", ((0.1, 5e-3), (0.1, 1e-2)), literal=False),
+    "afedpg-vanilla": Space("afedpg-vanilla", ((0.1, 2e-2), (0.5, 4e-2))),
+    # No direction to average; eta is RMSProp's rate.
+    "a3c": Space(
+        "a3c", ((1e-2, 3e-4), (1e-2, 7e-4)), ("entropy", "eta"), ((0.0, 1e-3, 1e-2), (1e-4, 3e-4, 7e-4, 1.5e-3))
+    ),
+}
 
 
 def race(
-    choices: Choices, method: str, point: Point, seed: int, clock: str = "linear", limit: float | None = None
+    choices: Choices, space: Space, point: Point, seed: int, clock: str = "linear", limit: float | None = None
 ) -> RunJob:
-    """A run to the goal. The grid is of the constants as they are used: fedpg's are not multiplied by N."""
+    """A run to the goal."""
     shared = {
         "iterations": 400, "evaluate_every": 4, "evaluate_episodes": 5, "evaluate_kind": "sampled",
-        "literal_constants": True, **dict(zip(names(method), point, strict=True)), "timing": clock, "spread": 4.0,
+        "literal_constants": space.literal, **space.settings(point), "timing": clock, "spread": 4.0,
         "stop_at_evaluation": GOAL, "stop_at_seconds": limit,
     }  # fmt: skip
-    return RunJob(Plan(choices, "tuned", shared).settings("hopper", Method(method), AGENTS, seed))
+    return RunJob(Plan(choices, "tuned", shared).settings("hopper", Method(space.method), AGENTS, seed))
 
 
 def seconds_to_goal(run: RunJob, out: Path) -> float:
@@ -60,6 +83,7 @@ def seconds_to_goal(run: RunJob, out: Path) -> float:
 
 
 def last_second(run: RunJob, out: Path) -> float:
+    """When it arrived, or when it ended without."""
     return float(read_arrivals(run.folder(out).database)["seconds"][-1])
 
 
@@ -69,20 +93,20 @@ def final_evaluation(run: RunJob, out: Path) -> float:
     return float(rows["mean"][rows["kind"] == "sampled"][-1])
 
 
-def first_runs(choices: Choices, method: str) -> list[RunJob]:
-    return [run for point in FIRSTS.get(method, FIRST) for run in _seeds(choices, method, point)]
+def first_runs(choices: Choices, space: Space) -> dict[Point, list[RunJob]]:
+    return {point: _seeds(choices, space, point) for point in space.first}
 
 
-def all_runs(choices: Choices, method: str) -> dict[Point, list[RunJob]]:
+def all_runs(choices: Choices, space: Space) -> dict[Point, list[RunJob]]:
     """The whole grid; the first runs must be done."""
-    first = {point: _seeds(choices, method, point) for point in FIRSTS.get(method, FIRST)}
+    first = first_runs(choices, space)
     limit = min(score(runs, choices.out)[0] for runs in first.values())
     cut = limit if np.isfinite(limit) else None
-    return {point: first.get(point) or _seeds(choices, method, point, cut) for point in grid(method)}
+    return {point: first.get(point) or _seeds(choices, space, point, cut) for point in space.grid}
 
 
-def _seeds(choices: Choices, method: str, point: Point, limit: float | None = None) -> list[RunJob]:
-    return [race(choices, method, point, seed, limit=limit) for seed in SEEDS]
+def _seeds(choices: Choices, space: Space, point: Point, limit: float | None = None) -> list[RunJob]:
+    return [race(choices, space, point, seed, limit=limit) for seed in SEEDS]
 
 
 def score(runs: Sequence[RunJob], out: Path) -> tuple[float, float]:
@@ -91,19 +115,19 @@ def score(runs: Sequence[RunJob], out: Path) -> tuple[float, float]:
     return median(seconds_to_goal(run, out) for run in runs), -float(np.mean(ends))
 
 
-def best(choices: Choices, method: str) -> Point:
-    every = all_runs(choices, method)
+def best(choices: Choices, space: Space) -> Point:
+    every = all_runs(choices, space)
     return min(every, key=lambda point: score(every[point], choices.out))
 
 
-def results(choices: Choices, methods: Sequence[str]) -> Table:
+def results(choices: Choices, names: Sequence[str]) -> Table:
     """Every run of the search: when it arrived (inf: not before it ended), when and with what return it ended."""
     rows = [
-        (method, *(dict(zip(names(method), point, strict=True)).get(name, "") for name in ("alpha", "eta", "entropy")),
+        (name, *(SPACES[name].settings(point).get(setting, "") for setting in ("alpha", "eta", "entropy")),
          run.settings.config.seed, seconds_to_goal(run, choices.out), last_second(run, choices.out),
          final_evaluation(run, choices.out))
-        for method in methods
-        for point, runs in all_runs(choices, method).items()
+        for name in names
+        for point, runs in all_runs(choices, SPACES[name]).items()
         for run in runs
     ]  # fmt: skip
-    return table("method alpha eta entropy seed seconds_to_goal seconds final_return", rows)
+    return table("search alpha eta entropy seed seconds_to_goal seconds final_return", rows)
