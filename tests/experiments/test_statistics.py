@@ -7,9 +7,12 @@ import math
 import numpy as np
 import pytest
 
+from afedpg.experiments import statistics
 from afedpg.experiments.statistics import (
+    Interval,
     band,
     bootstrap,
+    expanded_tail,
     falls_to,
     mean_slope,
     reaches,
@@ -71,6 +74,46 @@ def test_the_bootstrap_of_a_mean_is_as_wide_as_its_error() -> None:
     values = np.random.default_rng(2).standard_normal(400)
     found = bootstrap(values, lambda sample: float(sample.mean()), seed=0)
     assert found.high - found.low == pytest.approx(2 * 1.96 / 20, rel=0.15)
+
+
+def mean_of(sample: np.ndarray) -> float:
+    return float(sample.sum()) / len(sample)
+
+
+@pytest.mark.parametrize("count", [8, 24])
+def test_bootstraps_cover_the_truth_as_often_as_they_say(count: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The percentiles 2.5% and 97.5% cover 89.7% and 92.3% of these."""
+    monkeypatch.setattr(statistics, "RESAMPLES", 500)
+    draws = np.random.default_rng(count).standard_normal((600, count)) + 3.0
+    found = [bootstrap(values, mean_of, seed) for seed, values in enumerate(draws)]
+    assert np.mean([one.low <= 3.0 <= one.high for one in found]) == pytest.approx(0.95, abs=0.02)
+
+
+def test_with_many_seeds_the_bootstraps_tails_are_the_usual_ones() -> None:
+    """Phi(-1.0690 * 2.3646) by hand for eight."""
+    assert expanded_tail(8) == pytest.approx(0.00574, rel=0.01)
+    assert expanded_tail(100_000) == pytest.approx(0.025, rel=1e-3)
+
+
+def test_a_bootstrap_of_one_seed_has_no_interval() -> None:
+    found = bootstrap(np.array([5.0]), mean_of, seed=0)
+    assert found.value == 5.0
+    assert math.isnan(found.low)
+    assert math.isnan(found.high)
+
+
+def test_a_bootstrap_keeps_what_is_infinite() -> None:
+    """One seed of eight never arrives: its resamples are infinite, and more than a tail of them has it."""
+    found = bootstrap(np.array([1.0] * 7 + [math.inf]), mean_of, seed=0)
+    assert (found.low, found.high) == (1.0, math.inf)
+
+
+def test_an_interval_speaks_only_if_all_of_it_is_on_one_side() -> None:
+    found = Interval(2.0, 1.0, 3.0)
+    assert [found.above(bound) for bound in (0.9, 1.0, 2.0, 3.0)] == [True, None, None, False]
+    assert [found.at_most(bound) for bound in (0.9, 1.0, 2.0, 3.0)] == [False, None, None, True]
+    assert Interval(2.0, math.nan, math.nan).above(0.0) is None
+    assert Interval(2.0, math.nan, math.nan).at_most(9.0) is None
 
 
 def test_a_running_mean_looks_back_and_skips_what_is_missing() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -11,6 +12,7 @@ from afedpg.experiments import communication, complexity, global_time, heterogen
 from afedpg.experiments.choices import Method
 from afedpg.experiments.curves import Curve, Key, Mean
 from afedpg.experiments.outcome import Verdict, rule
+from afedpg.experiments.rulings import settle
 from afedpg.experiments.statistics import Interval
 from afedpg.experiments.studies import STUDIES, Curves
 from afedpg.experiments.tables import Table, table
@@ -22,6 +24,17 @@ def test_too_little_data_never_speaks() -> None:
     assert rule(enough=False, holds=True) == "not enough data"
     assert rule(enough=True, holds=True) == "holds"
     assert rule(enough=True, holds=False) == "does not hold"
+
+
+@pytest.mark.parametrize(("answers", "ruling"), [
+    ((True, True), "holds"),
+    ((True, False), "does not hold"),
+    ((None, False), "does not hold"),  # one that is wrong is enough
+    ((True, None), "not enough data"),
+])  # fmt: skip
+def test_intervals_settle_a_claim(answers: tuple[bool | None, ...], ruling: str) -> None:
+    assert settle(True, *answers) == ruling
+    assert settle(False, *answers) == "not enough data"
 
 
 def test_what_is_infinite_is_null_in_json() -> None:
@@ -213,6 +226,30 @@ def test_lookahead(without: float, seeds: int, verdict: str) -> None:
     assert found is not None
     assert found.verdict == verdict
     assert found.value == pytest.approx(without)
+
+
+@pytest.mark.parametrize(("spread", "verdict"), [(0.1, "holds"), (2.0, "not enough data")])
+def test_a_factor_whose_interval_lies_on_both_sides_is_open(spread: float, verdict: str) -> None:
+    """Four times the gap in the mean of the seeds, which are alike or lie far apart."""
+    without = falling(1.0)
+    factors = 4.0 * np.array([1 - spread / 2, 1 + spread / 2] * 5)[:, None]
+    without = replace(without, gap=without.gap * factors)
+    found = complexity.judge_lookahead({Method("afedpg"): falling(1.0), Method("afedpg-vanilla"): without})
+    assert found is not None
+    assert found.value == pytest.approx(4.0)
+    assert found.verdict == verdict
+
+
+@pytest.mark.parametrize(("gap", "samples", "verdicts"), [
+    (Interval(1.0, 0.95, 1.04), Interval(0.12, 0.11, 0.13), ("holds", "holds")),
+    (Interval(1.03, 0.99, 1.06), Interval(0.122, 0.1, 0.14), ("not enough data", "not enough data")),
+    (Interval(1.2, 1.06, 1.4), Interval(0.2, 0.14, 0.3), ("does not hold", "does not hold")),
+    (Interval(1.0, 0.95, 1.04), Interval(math.inf, 0.1, math.inf), ("holds", "not enough data")),
+])  # fmt: skip
+def test_the_whole_interval_decides_about_teams(gap: Interval, samples: Interval, verdicts: tuple[str, str]) -> None:
+    good = complexity.Team(2, Interval(1.0, 0.99, 1.01), Interval(0.5, 0.49, 0.51), 1.0, 24)
+    shared, speedup, _ = complexity.judge_teams([good, complexity.Team(8, gap, samples, 7.0, 24)])
+    assert (shared.verdict, speedup.verdict) == verdicts
 
 
 @pytest.mark.parametrize(("gap", "seeds", "share", "samples"), [

@@ -117,7 +117,7 @@ def judge(found: Sequence[Speedup]) -> list[Verdict]:
                 f"({mine[0].seeds} seeds; N = 1 rose by {mine[0].gain:.2g} half-widths of its band)",
                 value=mine[-1].ratio,
                 needed=", ".join(f"N = {s.key.agents}: at most {allowed(s.key.agents):.2g}" for s in mine)
-                + f"; at least {LEAST_SEEDS} seeds, and N = 1 must have learned",
+                + f"; the seeds' mean curve decides, at least {LEAST_SEEDS} seeds, and N = 1 must have learned",
             )
         )
     return verdicts

@@ -27,6 +27,16 @@ class Interval:
     def __str__(self) -> str:
         return f"{self.value:.3g} [{self.low:.3g}, {self.high:.3g}]"
 
+    def above(self, bound: float) -> bool | None:
+        """Whether the whole interval is, or the whole of it is not; None: it lies on both sides, or has no ends."""
+        if self.low > bound:
+            return True
+        return False if self.high <= bound else None
+
+    def at_most(self, bound: float) -> bool | None:
+        above = self.above(bound)
+        return None if above is None else not above
+
 
 @cache
 def t_quantile(freedom: int) -> float:
@@ -67,12 +77,26 @@ def band(values: NDArray[np.float64]) -> tuple[Vector, Vector, Vector]:
 
 
 def bootstrap(curves: NDArray[np.float64], statistic: Callable[[NDArray[np.float64]], float], seed: int) -> Interval:
-    """A statistic of curves [seeds, ...] with its percentile interval over resampled seeds."""
-    generator = np.random.default_rng(seed)
+    """A statistic of curves [seeds, ...] with its expanded percentile interval over resampled seeds."""
     count = len(curves)
-    draws = [statistic(curves[generator.integers(count, size=count)]) for _ in range(RESAMPLES)]
-    low, high = np.quantile(draws, [(1 - CONFIDENCE) / 2, (1 + CONFIDENCE) / 2])
+    if count < 2:
+        return Interval(statistic(curves), math.nan, math.nan)
+    picks = np.random.default_rng(seed).integers(count, size=(RESAMPLES, count))
+    tail = expanded_tail(count)
+    # Without interpolation: between two resamples that never reach a level there is infinity, not NaN.
+    draws = [statistic(curves[pick]) for pick in picks]
+    low, high = np.quantile(draws, [tail, 1 - tail], method="inverted_cdf")
     return Interval(statistic(curves), float(low), float(high))
+
+
+def expanded_tail(count: int) -> float:
+    """Phi(-sqrt(n / (n - 1)) t_{0.975, n-1}): the share of resamples to cut off at each end, less than 2.5%.
+
+    Resamples of n values spread like a variance divided by n instead of n - 1, and with normal tails: at 2.5% the
+    interval of a mean would cover the truth in 89% of all cases with 8 seeds (Hesterberg, "What Teachers Should Know
+    About the Bootstrap", 2015). No bootstrap reaches beyond its data: with 4 seeds it covers at most 1 - 2/2^4 = 88%.
+    """
+    return math.erfc(math.sqrt(count / (count - 1)) * t_quantile(count - 1) / math.sqrt(2)) / 2
 
 
 def slope(x: Vector, y: Vector) -> float:
