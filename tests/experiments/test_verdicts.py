@@ -98,6 +98,64 @@ def test_global_time_against_fedpg(fedpg_seconds: float, fedpg_seeds: int, verdi
     assert global_time.judge([found])[0].verdict == verdict
 
 
+def against_fedpg(ours: list[Curve], theirs: list[Curve]) -> tuple[global_time.Comparison, str]:
+    (found,) = global_time.compare([*ours, *theirs], {c.key: float(c.seconds[-1]) for c in (*ours, *theirs)})
+    return found, global_time.judge([found])[0].verdict
+
+
+@pytest.mark.parametrize(("ours", "theirs"), [(-1.0, -1.0), (1.0, -1.0), (-1.0, 1.0), (0.0, 0.0), (1.0, 0.0)])
+def test_who_did_not_learn_is_at_no_return_earlier(ours: float, theirs: float) -> None:
+    mine, others = (
+        [timed(m, t, end, s) for s in range(5)] for m, t, end in (("afedpg", 1, ours), ("fedpg", 2, theirs))
+    )
+    found, verdict = against_fedpg(mine, others)
+    assert not found.learned
+    assert verdict == "not enough data"
+
+
+def test_fedpg_that_never_arrives_took_at_least_its_whole_time() -> None:
+    """Two seeds that stay low: with them the seeds' mean is at a level the others reach."""
+    ours = [timed("afedpg", 1.0, 1.0, seed) for seed in range(8)]
+    theirs = [timed("fedpg", 4.0, 0.4 if seed < 2 else 1.0, seed) for seed in range(8)]
+    found, verdict = against_fedpg(ours, theirs)
+    assert (found.ours_reached, found.other_reached) == (8, 6)
+    first = [global_time._reached(c, found.level) for c in (*ours, *theirs)]
+    bounds = [min(second, 4.0) / first[place] for place, second in enumerate(first[8:])]
+    assert found.ratio.value == pytest.approx(math.exp(np.mean(np.log(bounds))))
+    assert verdict == "holds"
+
+
+@pytest.mark.parametrize(("fedpg_seconds", "verdict"), [(4.0, "not enough data"), (0.1, "does not hold")])
+def test_afedpg_must_arrive_in_every_seed(fedpg_seconds: float, verdict: str) -> None:
+    ours = [timed("afedpg", 1.0, 0.4 if seed < 2 else 1.0, seed) for seed in range(8)]
+    found, ruling = against_fedpg(ours, [timed("fedpg", fedpg_seconds, 1.0, seed) for seed in range(8)])
+    assert (found.ours_reached, found.other_reached, found.seeds) == (6, 8, 8)
+    assert found.ratio.above(1) is (fedpg_seconds > 1)
+    assert ruling == verdict
+
+
+def test_a_time_ratio_on_both_sides_of_one_is_open() -> None:
+    seconds = (0.5, 2.0, 0.6, 1.8, 1.1)
+    theirs = [timed("fedpg", second, 1.0, seed) for seed, second in enumerate(seconds)]
+    assert against_fedpg([timed("afedpg", 1.0, 1.0, seed) for seed in range(5)], theirs)[1] == "not enough data"
+
+
+def test_a_lucky_first_part_is_not_yet_a_mean() -> None:
+    curve = timed("afedpg", 1.0, 1.0, 0)
+    usual = global_time._reached(curve, 0.7)
+    curve.returns[0] = 2.0
+    assert global_time._reached(curve, 0.7) == usual
+    assert usual > 0.05
+
+
+def test_a_seed_without_an_ended_episode_decides_nothing() -> None:
+    curves = [timed(m, 1.0, e, s) for m, e in (("afedpg", 1.0), ("a3c", 0.5), ("fedpg", 0.9)) for s in range(5)]
+    curves[0].returns[-POINTS // 10 :] = np.nan
+    found = global_time.compare(curves, {c.key: 1.0 for c in curves})
+    assert math.isnan(found[0].difference.value)
+    assert [verdict.verdict for verdict in global_time.judge(found)] == ["not enough data"] * 2
+
+
 @pytest.mark.parametrize(
     ("end", "seeds", "verdict"),
     [(0.5, 5, "holds"), (1.5, 5, "does not hold"), (0.5, 2, "not enough data")],
