@@ -15,8 +15,20 @@ import numpy as np
 import pytest
 
 from afedpg.cli import main
-from afedpg.experiments.choices import Choices, Method, OwnPart, parse_method, parse_own, parse_seeds
+from afedpg.config import METHODS
+from afedpg.experiments.choices import (
+    EXPERIMENTS,
+    SUITABLE,
+    Choices,
+    Method,
+    OwnPart,
+    check_methods,
+    parse_method,
+    parse_own,
+    parse_seeds,
+)  # fmt: skip
 from afedpg.experiments.jobs import A3C_RATE, Plan, RunJob
+from afedpg.experiments.reproduce import experiment
 from afedpg.record.database import read_arrivals, read_evaluations
 from afedpg.record.folder import list_runs
 
@@ -241,6 +253,52 @@ def test_methods_named_narrow_down_and_own_ones_are_added() -> None:
     assert [m.name for m in chosen.pick_methods(("afedpg", "fedpg"))] == ["fedpg", "own-rule"]
     only_own = Choices("smoke", Path(), 1, methods=(own,))
     assert [m.name for m in only_own.pick_methods(("afedpg", "fedpg"))] == ["afedpg", "fedpg", "own-rule"]
+
+
+@pytest.mark.parametrize(
+    ("id", "methods", "error"),
+    [
+        ("global-time", "pg", "global-time takes afedpg, fedpg, afedpg-vanilla, a3c, not pg"),
+        ("global-time", "afedpg,pg-plain", "global-time takes afedpg, fedpg, afedpg-vanilla, a3c, not pg-plain"),
+        ("complexity", "a3c", "complexity takes pg-plain, pg, fedpg, afedpg, afedpg-vanilla, not a3c"),
+        ("heterogeneity", "fedpg", "heterogeneity takes afedpg, afedpg-vanilla beside fedpg, not fedpg alone"),
+    ],
+)
+def test_a_method_that_does_not_suit_the_figure_is_one_line(
+    id: str, methods: str, error: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert reproduce(id, "--methods", methods, "--out", str(tmp_path / "out")) == 2
+    assert capsys.readouterr().err == f"afedpg: methods: {error}\n"
+    assert not (tmp_path / "out").exists()
+
+
+def test_all_keeps_to_the_figures_that_show_a_method_named() -> None:
+    own = Method("own-rule", OwnPart("my_file.py", "rule", "0"))
+    assert check_methods("all", ()) == EXPERIMENTS
+    assert check_methods("all", (Method("pg"), Method("pg-plain"))) == ("complexity",)
+    assert check_methods("all", (Method("a3c"),)) == (
+        "sample-speedup", "global-time", "communication", "long-runs", "timeline",
+    )  # fmt: skip
+    assert check_methods("all", (Method("pg"), own)) == EXPERIMENTS  # one's own suits everywhere
+    assert check_methods("heterogeneity", (Method("fedpg"), Method("afedpg"))) == ("heterogeneity",)
+
+
+def test_figures_left_out_are_named(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    made: list[str] = []
+    monkeypatch.setattr("afedpg.experiments.reproduce.reproduce", lambda ids, choices, quiet: made.extend(ids) or {})
+    assert reproduce("all", "--methods", "a3c,fedpg") == 0
+    assert made == [id for id in EXPERIMENTS if id != "heterogeneity"]
+    assert capsys.readouterr().err == "left out, as they show none of the methods named: heterogeneity\n"
+
+
+@pytest.mark.parametrize("id", EXPERIMENTS)
+def test_an_experiment_computes_what_suits_it_and_nothing_else(id: str) -> None:
+    """Besides what is there in any case: fedpg, N = 1, 2, ... agents of afedpg, one agent alone."""
+    always = {"heterogeneity": {"fedpg"}, "complexity": {"afedpg"}, "sample-speedup": {"pg"}, "long-runs": {"pg"}}
+    for name in METHODS:
+        choices = Choices("smoke", Path(), 1, tasks=("quadratic",), seeds=(0,), methods=(Method(name),))
+        used = {job.settings.method.name for job in experiment(id).jobs(choices)}  # type: ignore[attr-defined]
+        assert used | always.get(id, set()) == ({name} & set(SUITABLE[id])) | always.get(id, set())
 
 
 def test_seeds_and_own_parts_are_read_as_written(tmp_path: Path) -> None:

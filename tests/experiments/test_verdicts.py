@@ -8,7 +8,15 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from afedpg.experiments import communication, complexity, global_time, heterogeneity, sample_speedup, timeline
+from afedpg.experiments import (
+    communication,
+    complexity,
+    complexity_figure,
+    global_time,
+    heterogeneity,
+    sample_speedup,
+    timeline,
+)  # fmt: skip
 from afedpg.experiments.choices import Method
 from afedpg.experiments.curves import Curve, Key, Mean
 from afedpg.experiments.outcome import Verdict, rule
@@ -321,3 +329,12 @@ def test_teams(gap: float, seeds: int, share: str, samples: str) -> None:
     shared, speedup, delay = complexity.judge_teams(found)
     assert (shared.verdict, speedup.verdict) == (share, samples)
     assert delay.verdict == "does not hold"  # a delay of 7 is more than a lone agent can have
+
+
+def test_a_study_without_any_of_the_methods_named_is_an_empty_panel() -> None:
+    """As with `--methods pg`: there is nothing to see with and without the lookahead."""
+    studies = {name: {Method("pg"): falling(1e-4)} if name != "lookahead" else {} for name in STUDIES}
+    team = {1: falling(1e-4), 8: falling(1e-4)}
+    figure = complexity_figure.draw(studies, team, complexity.teams(team), "smoke")
+    drawn = {axes.get_title()[0]: len(axes.get_lines()) for axes in figure.axes}
+    assert (drawn["a"], drawn["d"]) == (2, 0)  # the curve and the paper's slope

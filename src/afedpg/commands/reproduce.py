@@ -16,6 +16,7 @@ from afedpg.experiments.choices import (
     EXPERIMENTS,
     SCALES,
     Choices,
+    check_methods,
     check_preset,
     check_tasks,
     parse_method,
@@ -35,7 +36,9 @@ def add_commands(commands: Any) -> None:
     parser.add_argument("--tasks", metavar="A,B", help="tasks in place of the figure's own")
     parser.add_argument("--seeds", metavar="A-B", help="for example 0-4 or 0,3,7; default: the scale's")
     parser.add_argument(
-        "--methods", metavar="A,B", help="narrows the methods; my_file.py:rule puts your own beside them"
+        "--methods",
+        metavar="A,B",
+        help="narrows the methods, and `all` to the figures that have one; my_file.py:rule puts your own beside them",
     )
     parser.add_argument("--timing", metavar="NAME", help="timing model, or my_file.py:model of your own")
     parser.add_argument("--preset", default="paper", help="paper, tuned, or a .toml file (default: paper)")
@@ -45,7 +48,6 @@ def add_commands(commands: Any) -> None:
 
 def read_choices(options: argparse.Namespace) -> tuple[tuple[str, ...], Choices]:
     """The experiments asked for and everything else, checked before anything is computed."""
-    ids = EXPERIMENTS if options.id == "all" else (options.id,)
     if options.id != "all" and options.id not in EXPERIMENTS:
         raise ConfigError(f"id: unknown '{options.id}'; choose from {', '.join(EXPERIMENTS)}, all")
     if options.scale not in SCALES:
@@ -56,13 +58,14 @@ def read_choices(options: argparse.Namespace) -> tuple[tuple[str, ...], Choices]
     own_timing = parse_own(timing, "timing") if ".py" in timing else None
     if timing and own_timing is None and timing not in NAMED_TIMINGS:
         raise ConfigError(f"timing: unknown '{timing}'; choose from {', '.join(NAMED_TIMINGS)}, or FILE.py:FUNCTION")
-    return ids, Choices(
+    methods = tuple(parse_method(text) for text in options.methods.split(",")) if options.methods else ()
+    return check_methods(options.id, methods), Choices(
         scale=options.scale,
         out=Path(options.out or f"reproduced/{options.scale}"),
         workers=workers,
         tasks=tasks,
         seeds=parse_seeds(options.seeds) if options.seeds else (),
-        methods=tuple(parse_method(text) for text in options.methods.split(",")) if options.methods else (),
+        methods=methods,
         preset=check_preset(options.preset),
         timing="" if own_timing else timing,
         own_timing=own_timing,
@@ -73,6 +76,9 @@ def _reproduce(options: argparse.Namespace) -> int:
     ids, choices = read_choices(options)
     from afedpg.experiments.reproduce import reproduce
 
+    left_out = [id for id in EXPERIMENTS if options.id == "all" and id not in ids]
+    if left_out and not options.json:
+        print(f"left out, as they show none of the methods named: {', '.join(left_out)}", file=sys.stderr)
     done = reproduce(ids, choices, quiet=options.json)
     if options.json:
         verdicts = {id: [verdict.to_dict() for verdict in outcome.verdicts] for id, outcome in done.items()}

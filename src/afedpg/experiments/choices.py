@@ -12,6 +12,17 @@ EXPERIMENTS = (
     "sample-speedup", "global-time", "heterogeneity", "communication", "long-runs", "timeline", "complexity",
 )  # fmt: skip
 SCALES = ("smoke", "short", "full")
+FEDERATED = ("afedpg", "fedpg", "afedpg-vanilla", "a3c")
+SUITABLE = {  # the methods each experiment can show
+    "sample-speedup": FEDERATED,
+    "global-time": FEDERATED,
+    "heterogeneity": ("afedpg", "afedpg-vanilla"),
+    "communication": FEDERATED,
+    "long-runs": FEDERATED,
+    "timeline": FEDERATED,
+    "complexity": ("pg-plain", "pg", "fedpg", "afedpg", "afedpg-vanilla"),
+}
+BESIDE = {"heterogeneity": "fedpg"}  # there in any case: what the others are compared with
 
 
 @dataclass(frozen=True)
@@ -56,22 +67,20 @@ class Choices:
     timing: str = ""  # a named timing model
     own_timing: OwnPart | None = None
 
-    def pick_tasks(self, usual: tuple[str, ...], suitable: tuple[str, ...] | None = None) -> tuple[str, ...]:
-        chosen = tuple(task for task in self.tasks if suitable is None or task in suitable)
-        return chosen or usual
+    def pick_tasks(self, usual: tuple[str, ...]) -> tuple[str, ...]:
+        return self.tasks or usual
 
     def pick_seeds(self, smoke: int, short: int, full: int) -> tuple[int, ...]:
         """Those given, or the first so many of the scale."""
         return self.seeds or tuple(range({"smoke": smoke, "short": short, "full": full}[self.scale]))
 
     def pick_methods(self, usual: tuple[str, ...], suitable: tuple[str, ...] | None = None) -> tuple[Method, ...]:
-        """Names narrow the figure's usual methods down; a rule of the user's own stands beside them."""
-        named = tuple(m for m in self.methods if m.own is None and m.name in (suitable or usual))
+        """Names narrow the figure's usual methods down, to none if none suits; the user's own stand beside them."""
+        names = tuple(method for method in self.methods if method.own is None)
         own = tuple(method for method in self.methods if method.own is not None)
-        return (named or tuple(Method(name) for name in usual)) + own
-
-    def of_scale(self, smoke: int, short: int, full: int) -> int:
-        return {"smoke": smoke, "short": short, "full": full}[self.scale]
+        if not names:
+            return (*(Method(name) for name in usual), *own)
+        return (*(method for method in names if method.name in (suitable or usual)), *own)
 
 
 def parse_seeds(text: str) -> tuple[int, ...]:
@@ -97,6 +106,23 @@ def parse_method(text: str) -> Method:
     if text not in METHODS:
         raise ConfigError(f"methods: unknown '{text}'; choose from {', '.join(METHODS)}, or give FILE.py:FUNCTION")
     return Method(text)
+
+
+def check_methods(id: str, methods: tuple[Method, ...]) -> tuple[str, ...]:
+    """The experiments to make: the one that all methods named must suit, or those of `all` that are left with one."""
+    names = [method.name for method in methods if method.own is None]
+
+    def left(id: str) -> bool:
+        return len(names) < len(methods) or not names or any(name in SUITABLE[id] for name in names)
+
+    if id == "all":
+        return tuple(filter(left, EXPERIMENTS))
+    beside = BESIDE.get(id)
+    wrong = [name for name in names if name not in (*SUITABLE[id], beside)]
+    if wrong or not left(id):
+        suit = ", ".join(SUITABLE[id]) + (f" beside {beside}" if beside else "")
+        raise ConfigError(f"methods: {id} takes {suit}, not {', '.join(wrong) or f'{beside} alone'}")
+    return (id,)
 
 
 def parse_own(text: str, field: str) -> OwnPart:

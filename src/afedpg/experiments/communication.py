@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from afedpg.config import PROBLEMS
 from afedpg.engine.timing import make_timing
 from afedpg.experiments import plotting
-from afedpg.experiments.choices import Choices, Method
+from afedpg.experiments.choices import SUITABLE, Choices, Method
 from afedpg.experiments.jobs import Plan, RunJob
 from afedpg.experiments.learning import learning_plan
 from afedpg.experiments.outcome import Outcome, Picture, Verdict, rule
@@ -53,7 +53,7 @@ def task_of(choices: Choices) -> str:
 
 def runs(choices: Choices) -> dict[Method, RunJob]:
     task = task_of(choices)
-    methods = choices.pick_methods(("fedpg", "afedpg"), ("fedpg", "afedpg", "afedpg-vanilla", "a3c"))
+    methods = choices.pick_methods(("fedpg", "afedpg"), SUITABLE["communication"])
     return {method: RunJob(_settings(choices, task, method)) for method in methods}
 
 

@@ -36,7 +36,8 @@ def draw(
         for method, c in curves[name].items():
             values = c.norm if measure == "norm" else c.gap
             _falling(panel, c.gradients, values, colors[method.label], method.label, plotting.line_of(method.label))
-        _guide(panel, fit_range(STUDIES[name], scale), exponent, text)
+        if curves[name]:  # none of the methods named may be part of a study
+            _guide(panel, fit_range(STUDIES[name], scale), exponent, text)
         panel.set(title=title, xlabel="applied gradients K", ylabel=ylabel)
     _shared(axes[1][1], team)
     _speedup(axes[1][2], together)

@@ -12,7 +12,7 @@ from matplotlib.figure import Figure
 from afedpg.config import SHORT_NAMES
 from afedpg.engine.timing import make_timing
 from afedpg.experiments import plotting
-from afedpg.experiments.choices import Choices
+from afedpg.experiments.choices import SUITABLE, Choices
 from afedpg.experiments.curves import (
     Curve,
     Key,
@@ -36,7 +36,6 @@ from afedpg.messages import Vector
 
 TITLE = "Global time: what waiting costs"
 AGENTS = (4, 8)  # at the same iterations per agent, so N = 4 has half the trajectories
-USUAL = ("afedpg", "fedpg", "afedpg-vanilla", "a3c")
 SEEDS = (2, 3, 10)
 LEAST_SEEDS = 3
 SHARE = 0.8  # of the way from the start to the lower of two final returns: a level both methods end above
@@ -48,7 +47,7 @@ def runs(choices: Choices) -> list[tuple[Key, RunJob]]:
         (Key(task, method, agents), RunJob(plan.settings(task, method, agents, seed)))
         for task in choices.pick_tasks(tuple(SHORT_NAMES))
         for agents in AGENTS
-        for method in choices.pick_methods(USUAL)
+        for method in choices.pick_methods(SUITABLE["global-time"])
         for seed in choices.pick_seeds(*SEEDS)
     ]
 

@@ -15,7 +15,7 @@ from matplotlib.figure import Figure
 
 from afedpg.engine.timing import make_timing
 from afedpg.experiments import plotting
-from afedpg.experiments.choices import Choices, Method
+from afedpg.experiments.choices import BESIDE, SUITABLE, Choices, Method
 from afedpg.experiments.jobs import Plan
 from afedpg.experiments.measurements import Measurement
 from afedpg.experiments.outcome import Outcome, Picture, Verdict, rule
@@ -26,7 +26,7 @@ MODELS = ("straggler", "leader")
 ITERATIONS = 100  # K = 100 N gradients, so the count's last, unfinished gradients are 1% at most
 AGENTS = {"smoke": (2, 8, 32), "short": (2, 4, 8, 16, 64, 256), "full": tuple(2**power for power in range(1, 11))}
 SPREADS = {"smoke": (1, 4, 10, 100), "short": (1, 2, 4, 10, 30, 100), "full": (1, 2, 3, 4, 6, 10, 20, 30, 50, 70, 100)}
-SYNCHRONOUS = Method("fedpg")
+SYNCHRONOUS = Method(BESIDE["heterogeneity"])
 
 
 @dataclass(frozen=True)
@@ -52,7 +52,7 @@ def _product(models: Sequence[str], agents: Sequence[int], spreads: Sequence[int
 def _point(choices: Choices, model: str, agents: int, spread: int) -> Point:
     clock = {} if model == "own" else {"timing": model, "spread": float(spread)}
     plan = Plan(choices, shared={"dimension": 1, "iterations": ITERATIONS})
-    methods = (SYNCHRONOUS, *choices.pick_methods(("afedpg",), ("afedpg", "afedpg-vanilla")))
+    methods = (SYNCHRONOUS, *choices.pick_methods(("afedpg",), SUITABLE["heterogeneity"]))
     return Point(model, agents, spread, {m: _timed(plan, m, agents, clock) for m in methods})
 
 
@@ -164,11 +164,11 @@ def _draw_model(axes: plotting.Axes, data: Table, model: str) -> None:
     axes.set(xscale="log", yscale="log", xlabel="spread of speeds  $r = t_{max} / t_{min}$")
     axes.set_xlim(0.9, 115)
     plotting.plain_logarithms(axes)
-    _label_ends(axes, agents, model)
+    _name_colors(axes, agents, model)
 
 
-def _label_ends(axes: plotting.Axes, agents: list[int], model: str) -> None:
-    """Colours by name: N written where the curves end, only where they are apart."""
+def _name_colors(axes: plotting.Axes, agents: list[int], model: str) -> None:
+    """A legend of N, from the highest curve down."""
     handles = [
         plotting.Line2D([], [], color=color, marker="o", markerfacecolor="white", markersize=4, label=f"N = {count}")
         for count, color in zip(agents, plotting.sequential(len(agents)), strict=True)

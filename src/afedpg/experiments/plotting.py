@@ -140,8 +140,3 @@ def legend_below(figure: Figure, axes: Axes, columns: int, title: str | None = N
     room = max(2, int(figure.get_figwidth() / 1.5))  # inches that an entry takes
     count = min(columns, len(labels), room)
     figure.legend(handles, labels, loc="outside lower center", ncols=count, title=title)
-
-
-def note(axes: Axes, text: str) -> None:
-    """A small grey remark in the upper left corner of a panel."""
-    axes.text(0.02, 0.98, text, transform=axes.transAxes, ha="left", va="top", fontsize=7.5, color=GREY)

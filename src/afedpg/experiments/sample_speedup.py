@@ -11,7 +11,7 @@ from matplotlib.figure import Figure
 
 from afedpg.config import SHORT_NAMES
 from afedpg.experiments import plotting
-from afedpg.experiments.choices import Choices, Method
+from afedpg.experiments.choices import SUITABLE, Choices, Method
 from afedpg.experiments.curves import (
     Key,
     Mean,
@@ -53,7 +53,7 @@ def runs(choices: Choices, size: Size = SIZE) -> list[tuple[Key, RunJob]]:
     plan = learning_plan(choices)
     found = []
     for task in choices.pick_tasks(tuple(SHORT_NAMES)):
-        for method in choices.pick_methods(("afedpg",), ("afedpg", "afedpg-vanilla", "fedpg", "a3c")):
+        for method in choices.pick_methods(("afedpg",), SUITABLE[size.id]):
             for agents in AGENTS:
                 alone = agents == 1 and method.name in ("afedpg", "fedpg")  # the same rule, whose name is pg
                 used = Method("pg") if alone else method

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from afedpg.experiments.choices import Choices, Method
+from afedpg.experiments.choices import SUITABLE, Choices, Method
 from afedpg.experiments.jobs import Plan
 from afedpg.experiments.measurements import Measurement, log_points
 from afedpg.messages import Vector
@@ -22,7 +22,7 @@ from afedpg.messages import Vector
 AGENTS = 8
 FIRST = 100  # gradients at the first look
 PER_DECADE = 20
-METHODS = ("pg-plain", "pg", "fedpg", "afedpg", "afedpg-vanilla")
+METHODS = SUITABLE["complexity"]
 SEEDS = (4, 8, 24)
 # Plain policy gradient has theory's schedules of its own: eta0 (k+1)^-2/3 for the gap's K^-1/3 (a gradient-dominated
 # objective), eta0 (k+1)^-1/2 for the gradient norm's K^-1/4.

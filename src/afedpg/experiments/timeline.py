@@ -9,7 +9,7 @@ from matplotlib.figure import Figure
 
 from afedpg.engine.timing import Seconds, make_timing
 from afedpg.experiments import plotting
-from afedpg.experiments.choices import Choices, Method
+from afedpg.experiments.choices import SUITABLE, Choices, Method
 from afedpg.experiments.jobs import Plan, RunJob
 from afedpg.experiments.outcome import Outcome, Picture, Verdict, rule
 from afedpg.experiments.tables import Table, table
@@ -37,7 +37,7 @@ class Stretch:
 def runs(choices: Choices) -> dict[Method, RunJob]:
     clock = {} if choices.own_timing or choices.timing else {"timing": "list", "speeds": SPEEDS}
     plan = Plan(choices, shared={"dimension": 2, "iterations": ITERATIONS, **clock})
-    methods = choices.pick_methods(USUAL, ("fedpg", "afedpg", "afedpg-vanilla", "a3c"))
+    methods = choices.pick_methods(USUAL, SUITABLE["timeline"])
     return {m: RunJob(plan.settings("quadratic", m, len(SPEEDS), seed=0)) for m in methods}
 
 
