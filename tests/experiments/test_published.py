@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 
-from afedpg.experiments.choices import Method
+from afedpg.errors import AfedpgError
+from afedpg.experiments.choices import Choices, Method
 from afedpg.experiments.curves import Curve, Key
-from afedpg.experiments.published import PUBLISHED, comparison, draw, return_at
+from afedpg.experiments.jobs import Plan, RunJob
+from afedpg.experiments.published import PUBLISHED, by_curve, comparison, draw, return_at
 
 KEY = Key("hopper", Method("afedpg"), 4)
 
@@ -48,3 +52,18 @@ def test_every_task_gets_a_panel():
     other = Key("swimmer", Method("afedpg"), 4)
     figure = draw({KEY: [straight(0, 1.0)], other: [straight(0, 2.0), straight(1, 2.0)]})
     assert [axes.get_title() for axes in figure.axes] == ["hopper, 1 seed", "swimmer, 2 seeds"]
+
+
+def test_a_panel_counts_the_seeds_of_all_its_methods():
+    other = Key("hopper", Method("afedpg-vanilla"), 4)
+    figure = draw({KEY: [straight(seed, 1.0) for seed in range(5)], other: [straight(seed, 2.0) for seed in range(3)]})
+    assert figure.axes[0].get_title() == "hopper, 3 to 5 seeds"
+
+
+def test_two_presets_of_one_task_are_not_averaged_as_seeds():
+    paper, tuned = (Plan(Choices("full", Path(), 1), preset) for preset in ("paper", "tuned"))
+    mine = [RunJob(paper.settings("swimmer", Method("afedpg"), 8, seed)) for seed in range(3)]
+    vanilla = RunJob(paper.settings("swimmer", Method("afedpg-vanilla"), 8, 0))
+    assert [len(runs) for runs in by_curve([*mine, vanilla]).values()] == [3, 1]
+    with pytest.raises(AfedpgError, match="differ in more than the seed"):
+        by_curve([*mine, RunJob(tuned.settings("swimmer", Method("afedpg"), 8, 3))])

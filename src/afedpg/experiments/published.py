@@ -7,11 +7,12 @@ method stands, not which one wins.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
 
+from afedpg.errors import AfedpgError
 from afedpg.experiments import plotting
 from afedpg.experiments.curves import Curve, Key, Mean, curves_table, over_samples, read_curve, smoothed, window_of
 from afedpg.experiments.jobs import RunJob
@@ -86,8 +87,7 @@ def draw(curves: dict[Key, list[Curve]]) -> Figure:
                 all_agents = Mean(mean.x * key.agents, mean.mean, mean.low, mean.high, mean.seeds)
                 label = key.method.label
                 plotting.curve(panel, all_agents, plotting.METHOD_COLORS[label], label, plotting.line_of(label))
-        seeds = len(next(mine for key, mine in curves.items() if key.task == task))
-        panel.set_title(f"{task}, {seeds} seed{'s' if seeds > 1 else ''}")
+        panel.set_title(f"{task}, {_seeds([len(mine) for key, mine in curves.items() if key.task == task])}")
         plotting.thousands(panel)
         panel.set_xlabel("samples of all agents")
     axes[0][0].set_ylabel("training return")
@@ -95,12 +95,26 @@ def draw(curves: dict[Key, list[Curve]]) -> Figure:
     return figure  # type: ignore[no-any-return]
 
 
-def outcome(runs: Sequence[RunJob], out: Path) -> Outcome:
-    curves: dict[Key, list[Curve]] = {}
+def _seeds(counts: Sequence[int]) -> str:
+    """One panel's curves may have different numbers of them."""
+    least, most = min(counts), max(counts)
+    return f"{least} to {most} seeds" if least < most else f"{most} seed{'s' if most > 1 else ''}"
+
+
+def by_curve(runs: Sequence[RunJob]) -> dict[Key, list[RunJob]]:
+    """Runs that differ in nothing but the seed; two settings of one task and method would be averaged as if seeds."""
+    found: dict[Key, list[RunJob]] = {}
     for run in runs:
         config = run.settings.config
-        key = Key(config.task, run.settings.method, config.agents)
-        curves.setdefault(key, []).append(read_curve(key, run, out))
+        mine = found.setdefault(Key(config.task, run.settings.method, config.agents), [])
+        mine.append(run)
+        if replace(config, seed=0) != replace(mine[0].settings.config, seed=0):
+            raise AfedpgError(f"learning: {mine[0].name} and {run.name} differ in more than the seed: not one curve")
+    return found
+
+
+def outcome(runs: Sequence[RunJob], out: Path) -> Outcome:
+    curves = {key: [read_curve(key, run, out) for run in mine] for key, mine in by_curve(runs).items()}
     caption = "Return of training episodes (sampled with theta~): mean of the seeds and 95% band, smoothed over 5%."
     return Outcome(
         title=TITLE,
