@@ -19,8 +19,7 @@ from afedpg.experiments import (
 )  # fmt: skip
 from afedpg.experiments.choices import Method
 from afedpg.experiments.curves import Curve, Key, Mean
-from afedpg.experiments.outcome import Verdict, rule
-from afedpg.experiments.rulings import settle
+from afedpg.experiments.outcome import Verdict, rule, settle
 from afedpg.experiments.statistics import Interval
 from afedpg.experiments.studies import STUDIES, Curves
 from afedpg.experiments.tables import Table, table

@@ -12,8 +12,7 @@ from afedpg.engine.timing import make_timing
 from afedpg.experiments.choices import Choices, Method
 from afedpg.experiments.complexity_figure import draw
 from afedpg.experiments.measurements import Measurement
-from afedpg.experiments.outcome import Outcome, Picture, Ruling, Verdict, rule
-from afedpg.experiments.rulings import settle
+from afedpg.experiments.outcome import Outcome, Picture, Ruling, Verdict, rule, settle
 from afedpg.experiments.statistics import Interval, bootstrap, falls_to, mean_slope
 from afedpg.experiments.studies import (
     AGENTS,

@@ -28,8 +28,7 @@ from afedpg.experiments.curves import (
 )  # fmt: skip
 from afedpg.experiments.jobs import RunJob
 from afedpg.experiments.learning import evaluations, learning_plan
-from afedpg.experiments.outcome import Outcome, Picture, Verdict
-from afedpg.experiments.rulings import settle
+from afedpg.experiments.outcome import Outcome, Picture, Verdict, settle
 from afedpg.experiments.statistics import Interval, reaches, running_mean, t_interval
 from afedpg.experiments.tables import Table, table
 from afedpg.messages import Vector

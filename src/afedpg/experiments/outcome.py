@@ -49,6 +49,12 @@ def rule(enough: bool, holds: bool) -> Ruling:
     return "holds" if holds else "does not hold"
 
 
+def settle(enough: bool, *answers: bool | None) -> Ruling:
+    """Holds if every interval is wholly on the right side, does not if one is wholly on the wrong; else it is open."""
+    refuted = any(answer is False for answer in answers)
+    return rule(enough and (refuted or None not in answers), not refuted)
+
+
 @dataclass(frozen=True)
 class Picture:
     name: str
