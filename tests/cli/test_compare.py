@@ -88,6 +88,13 @@ def test_a_run_that_cannot_be_read_is_left_out_and_said_to_be(runs, capsys):
     assert shown.err.count("\n") == 1
 
 
+def test_a_seed_counts_once(runs, capsys):
+    train("quadratic", agents=3, iterations=40, seed=1, out="runs/again")
+    shown = said(capsys, "--json")
+    assert sorted(group["seeds"] for group in json.loads(shown.out)["groups"]) == [[0], [0, 1, 10]]
+    assert shown.err == "warning: left out: runs/sweep/seed1 has the settings and the seed of runs/again\n"
+
+
 def test_a_run_without_a_row_yet_is_compared_by_its_settings(runs, capsys):
     (runs / "fedpg" / "run.db").unlink()
     fedpg, _ = json.loads(said(capsys, "--json").out)["groups"]

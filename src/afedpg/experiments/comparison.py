@@ -95,7 +95,8 @@ class Comparison:
 
 
 def compare(runs: Sequence[RunFolder], warn: Callable[[str], None]) -> Comparison:
-    """A run whose configuration cannot be read is left out, and said to be."""
+    """A run whose configuration cannot be read is left out, and said to be; so is a seed that is there already, because
+    twice the same run would make the interval narrower than it is."""
     measured = []
     for run in runs:
         try:
@@ -108,8 +109,17 @@ def compare(runs: Sequence[RunFolder], warn: Callable[[str], None]) -> Compariso
     settings = dict.fromkeys(name for one in measured for name in one.settings)
     differing = [name for name in settings if len({json.dumps(one.settings.get(name)) for one in measured}) > 1]
     results = dict.fromkeys(name for one in measured for name in one.results)
-    ordered = (tuple(sorted(group, key=lambda run: (run.seed, run.path))) for group in groups.values())
-    return Comparison(tuple(Group(group) for group in ordered), tuple(differing), tuple(results))
+    distinct = (_one_per_seed(group, warn) for group in groups.values())
+    return Comparison(tuple(Group(group) for group in distinct), tuple(differing), tuple(results))
+
+
+def _one_per_seed(group: Sequence[Measured], warn: Callable[[str], None]) -> tuple[Measured, ...]:
+    kept: dict[int, Measured] = {}
+    for one in sorted(group, key=lambda run: (run.seed, run.path)):
+        first = kept.setdefault(one.seed, one)
+        if first is not one:
+            warn(f"left out: {one.path} has the settings and the seed of {first.path}")
+    return tuple(kept.values())
 
 
 def _measure(run: RunFolder) -> Measured:
