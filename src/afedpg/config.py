@@ -43,7 +43,9 @@ class ScheduleConfig:
     eta: float = option(3e-2, "length of a server step; eta0 of the global and fosp schedules")
     eta_floor: float = option(0.0, "where the linear schedule's eta stops falling")
     literal: bool = option(False, "index the decaying schedules as printed, without the clamp max(v, (k+1)//2)")
-    literal_constants: bool = option(False, "fedpg keeps alpha and eta as given, instead of N times both")
+    literal_constants: bool = option(
+        False, "fedpg keeps alpha and eta as given; else N times both in the constant and linear schedules"
+    )
 
 
 @dataclass(frozen=True)
@@ -127,7 +129,7 @@ class Config:
     task: str = option("", "a short name (swimmer, hopper, walker2d, humanoid), a Gymnasium id or a synthetic problem")
     method: str = option("afedpg", "the algorithm", METHODS)
     agents: int = option(8, "N, number of agents")
-    iterations: int = option(100, "K, gradients per agent on average: the run ends after K x N")
+    iterations: int = option(100, "gradients (a3c: T steps) per agent on average: the run ends after N times as many")
     seed: int = option(0, "seeds everything that is random")
     engine: str = option("virtual", "what decides when agents and server meet", ENGINES)
     dimension: int = option(10, "quadratic: number of parameters")

@@ -122,6 +122,19 @@ def test_a_second_time_computes_nothing(speedup: Path, capsys: pytest.CaptureFix
     assert {path: path.stat().st_mtime_ns for path in speedup.glob("runs/*/run.db")} == stamps
 
 
+def test_replay_of_a_run_without_its_events_names_what_proves_it(
+    speedup: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = list_runs(speedup / "runs")[0].path
+    capsys.readouterr()
+    assert main(["replay", str(run)]) == 1
+    error = capsys.readouterr().err
+    again = f"replay {run} --recompute"
+    assert error == f"afedpg: {run}: its events are not kept; `afedpg {again}` computes them again\n"
+    assert main(again.split()) == 0
+    assert "same bits: recomputed" in capsys.readouterr().out
+
+
 def test_killed_and_started_again_gives_the_same_tables(speedup: Path, tmp_path: Path) -> None:
     """Killed while runs are under way; nothing in the tables tells."""
     arguments = ["sample-speedup", "--scale", "smoke", "--tasks", "quadratic", "--seeds", "0-2", "--workers", "2"]

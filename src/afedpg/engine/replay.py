@@ -34,6 +34,9 @@ def replay(path: str | Path, own: Own = Own()) -> Comparison:
     config = folder.config()
     check_own(config, own)
     newest, tree = checkpoint.load_latest(folder.checkpoints)
+    if not folder.journal.is_dir():  # as `reproduce` leaves its finished runs
+        again = f"; `afedpg replay {path} --recompute` computes them again" if config.engine == "virtual" else ""
+        raise AfedpgError(f"{path}: its events are not kept{again}")
     recorded = from_tree(tree["server"])
     workload, rule = parts_of(config, own)
     limits = Limits.of(config)
