@@ -32,7 +32,7 @@ def add_commands(commands: Any) -> None:
     example = "afedpg reproduce sample-speedup --scale short --tasks swimmer --seeds 0-2"
     parser = command(commands, "reproduce", help, example, _reproduce)
     parser.add_argument("id", metavar="ID", help=f"{', '.join(EXPERIMENTS)}, or all")
-    help = "smoke (minutes), short (runs that learn are a twentieth as long), full (the paper's numbers); default: short"
+    help = "smoke (minutes), short (learning runs a twentieth as long), full (the paper's numbers); default: short"
     parser.add_argument("--scale", default="short", help=help)
     parser.add_argument("--tasks", metavar="A,B", help="tasks in place of the figure's own")
     parser.add_argument("--seeds", metavar="A-B", help="for example 0-4 or 0,3,7; default: the scale's")
