@@ -37,7 +37,7 @@ class LearningPlan:
         return Plan(self.choices, self.choices.preset, shared).settings(task, method, agents, seed, **more)
 
     def iterations(self, task: str, method: Method) -> int:
-        """K, per agent."""
+        """Iterations per agent."""
         scale = self.choices.scale
         if task in PROBLEMS:
             return SYNTHETIC_ITERATIONS[scale]
