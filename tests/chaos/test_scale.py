@@ -18,7 +18,7 @@ MIB = 1 << 20
 @pytest.fixture(autouse=True)
 def _only_long(long: bool) -> None:
     if not long:
-        pytest.skip("only with --long")
+        pytest.skip("takes minutes: only with --long")
 
 
 @pytest.mark.parametrize(("parameters", "gradients"), [(4_868, 600), (727_074, 60)])

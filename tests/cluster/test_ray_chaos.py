@@ -60,7 +60,7 @@ def _there(federation: Site) -> int:
 def test_random_actors_are_killed_again_and_again(tmp_path: Path, long: bool) -> None:
     """The short version is in test_ray_engine.py, with the bits of virtual time."""
     if not long:
-        pytest.skip("--long")
+        pytest.skip("takes minutes: only with --long")
     agents, iterations = 4, 125
     with site(tmp_path) as federation:
         settings = ("--agents", agents, "--iterations", iterations, "--keep-reports", "--out", federation.run)

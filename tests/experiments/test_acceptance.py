@@ -122,6 +122,20 @@ def test_the_ratio_of_the_times_is_that_of_the_medians(
     assert found.tables["search"].column("search") == list(WAITING.names)
 
 
+@pytest.mark.parametrize("race", [WAITING, METHODS])
+def test_a_race_searches_for_everyone_and_then_times_the_best(
+    monkeypatch: pytest.MonkeyPatch, race: acceptance_rows.Race
+) -> None:
+    pretend(monkeypatch, {}, dict.fromkeys(race.names, (100.0,) * 103))
+    monkeypatch.setattr(search, "final_evaluation", lambda run, out: 0.0)
+    first, grid, finals = ({job.name for job in stage(CHOICES)} for stage in race.stages())
+    assert len(first) == 6 * len(race.names)
+    assert first <= grid
+    assert len(grid) == 36 * len(race.names)
+    assert len(finals) == 5 * len(race.names) * len(race.clocks)
+    assert not finals & grid  # other seeds
+
+
 def test_afedpg_must_arrive_itself(monkeypatch: pytest.MonkeyPatch) -> None:
     pretend(monkeypatch, {}, {"afedpg": (50.0, 60.0, inf, inf, inf), "fedpg": (inf,) * 5})
     assert not ROWS["global-time"].measure(CHOICES).passes

@@ -17,7 +17,7 @@ from afedpg.experiments import communication, complexity, heterogeneity, sample_
 from afedpg.experiments.choices import Choices, Method
 from afedpg.experiments.jobs import Job, Plan, RunJob
 from afedpg.experiments.outcome import Outcome
-from afedpg.experiments.search import AGENTS, SPACES, Point, final_evaluation
+from afedpg.experiments.search import AGENTS, SPACES, Point, Space, final_evaluation
 from afedpg.experiments.tables import Table
 from afedpg.record.database import read_arrivals
 
@@ -132,12 +132,13 @@ class Race:
         return [search.race(choices, SPACES[name], best, seed, clock) for seed in RACE_SEEDS]
 
     def _first(self, choices: Choices) -> list[RunJob]:
-        return [
-            run for name in self.names for runs in search.first_runs(choices, SPACES[name]).values() for run in runs
-        ]
+        return self._every(choices, search.first_runs)
 
     def _grid(self, choices: Choices) -> list[RunJob]:
-        return [run for name in self.names for runs in search.all_runs(choices, SPACES[name]).values() for run in runs]
+        return self._every(choices, search.all_runs)
+
+    def _every(self, choices: Choices, of: Callable[[Choices, Space], dict[Point, list[RunJob]]]) -> list[RunJob]:
+        return [run for name in self.names for runs in of(choices, SPACES[name]).values() for run in runs]
 
     def _finals(self, choices: Choices) -> list[RunJob]:
         return [
