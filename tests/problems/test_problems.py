@@ -80,6 +80,15 @@ def test_the_numbers_of_the_paper():
     assert SaturatingBandit().value(np.zeros(2)) == pytest.approx(0.5)
 
 
+@pytest.mark.filterwarnings("error")
+def test_a_policy_that_ran_far_away_earns_nothing_and_says_nothing():
+    """Diverged methods get there; numpy would warn of an overflow for every sample."""
+    far = np.full(2, -1e6)
+    assert SaturatingBandit().reward(-1e6, 1.0) == pytest.approx(0, abs=1e-300)
+    assert SaturatingBandit().value(far) == pytest.approx(0, abs=1e-300)
+    assert SaturatingBandit().gradient(far) == pytest.approx(0, abs=1e-300)
+
+
 def test_the_mdp_is_one():
     from afedpg.problems.softmax_mdp import MOVE, START
 

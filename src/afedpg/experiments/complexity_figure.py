@@ -41,7 +41,7 @@ def draw(
         panel.set(title=title, xlabel="applied gradients K", ylabel=ylabel)
     _shared(axes[1][1], team)
     _speedup(axes[1][2], together)
-    plotting.legend_below(figure, axes[0][0], len(labels))
+    plotting.legend_below(figure, len(labels))
     return figure  # type: ignore[no-any-return]
 
 

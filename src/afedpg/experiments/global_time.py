@@ -191,7 +191,7 @@ def draw(means: dict[Key, Mean], ylabel: str) -> Figure:
         plotting.focus_on_means(panel)
     for row in axes:
         row[0].set_ylabel(ylabel)
-    plotting.legend_below(figure, axes[0][0], len(labels))
+    plotting.legend_below(figure, len(labels))
     return figure  # type: ignore[no-any-return]
 
 

@@ -134,9 +134,10 @@ def curve(axes: Axes, mean: Banded, color: str, label: str, line: Any = "-") -> 
     line_with_band(axes, mean.x, mean.mean, mean.low, mean.high, color, label, line)
 
 
-def legend_below(figure: Figure, axes: Axes, columns: int, title: str | None = None) -> None:
-    """One legend for all panels, out of the data's way."""
-    handles, labels = axes.get_legend_handles_labels()
+def legend_below(figure: Figure, columns: int) -> None:
+    """One legend for all panels that have none of their own, out of the data's way."""
+    shared = [panel.get_legend_handles_labels() for panel in figure.axes if panel.get_legend() is None]
+    entries = {label: handle for handles, labels in shared for handle, label in zip(handles, labels, strict=True)}
     room = max(2, int(figure.get_figwidth() / 1.5))  # inches that an entry takes
-    count = min(columns, len(labels), room)
-    figure.legend(handles, labels, loc="outside lower center", ncols=count, title=title)
+    count = min(columns, len(entries), room)
+    figure.legend(entries.values(), entries.keys(), loc="outside lower center", ncols=count)

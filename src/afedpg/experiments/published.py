@@ -91,7 +91,7 @@ def draw(curves: dict[Key, list[Curve]]) -> Figure:
         plotting.thousands(panel)
         panel.set_xlabel("samples of all agents")
     axes[0][0].set_ylabel("training return")
-    plotting.legend_below(figure, axes[0][0], 2)
+    plotting.legend_below(figure, 2)
     return figure  # type: ignore[no-any-return]
 
 

@@ -151,7 +151,7 @@ def draw(means: dict[Key, Mean], ylabel: str) -> Figure:
             plotting.focus_on_means(panel)
             panel.set_xlabel("samples per agent")
         axes[row][0].set_ylabel(ylabel)
-    plotting.legend_below(figure, axes[0][0], len(AGENTS))
+    plotting.legend_below(figure, len(AGENTS))
     return figure  # type: ignore[no-any-return]
 
 

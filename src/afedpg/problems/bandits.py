@@ -10,12 +10,14 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 
 from afedpg.messages import Floats, Vector
 
 SIGMA = 0.5
+FAR = -700.0  # the sigmoid is 0 to 300 digits here, and exp overflows soon after
 
 
 @dataclass(frozen=True)
@@ -82,13 +84,13 @@ class SaturatingBandit(Bandit):
         return nodes, weights / np.sqrt(2 * np.pi)
 
     def reward(self, action: float, scale: float) -> float:
-        return _sigmoid(np.float64(action))
+        return float(_sigmoid(np.float64(max(action, FAR))))
 
     def _expect(self, theta: Vector, derivative: bool) -> Vector:
         """E sigmoid(a) or E sigmoid'(a) per context, by Gauss-Hermite quadrature: exact to rounding."""
         nodes, weights = self._quadrature
         action = (theta * self.scale)[:, None] + SIGMA * nodes
-        value = 1 / (1 + np.exp(-action))
+        value = _sigmoid(np.maximum(action, FAR))
         return np.asarray((value * (1 - value) if derivative else value) @ weights)
 
     def value(self, theta: Vector) -> float:
@@ -98,5 +100,5 @@ class SaturatingBandit(Bandit):
         return self._expect(theta, derivative=True) * self.scale / self.parameters
 
 
-def _sigmoid(x: np.float64) -> float:
-    return float(1 / (1 + np.exp(-x)))
+def _sigmoid(x: Any) -> Any:
+    return 1 / (1 + np.exp(-x))
