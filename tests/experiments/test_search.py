@@ -32,15 +32,30 @@ def pretend(monkeypatch: pytest.MonkeyPatch, space: Space, times: dict[Point, tu
     monkeypatch.setattr(search, "final_evaluation", lambda run, out: run.settings.config.schedule.eta)
 
 
+def names(runs: dict[Point, list[RunJob]]) -> list[str]:
+    return [run.name for mine in runs.values() for run in mine]
+
+
 @pytest.mark.parametrize("name", SPACES)
 def test_every_method_gets_the_same_number_of_runs(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
     space = SPACES[name]
-    pretend(monkeypatch, space, {})
-    runs = [run for runs in search.all_runs(CHOICES, space).values() for run in runs]
-    assert len({run.name for run in runs}) == len(runs) == 36
-    first = {run.name for runs in search.first_runs(CHOICES, space).values() for run in runs}
-    assert first <= {run.name for run in runs}
-    assert len(first) == 6
+    pretend(monkeypatch, space, dict.fromkeys(space.grid, (1.0, inf, 2.0)))
+    first, pairs, every = (names(of(CHOICES, space)) for of in (search.first_runs, search.pairs, search.all_runs))
+    assert set(first) < set(pairs) < set(every)
+    assert len(set(every)) == len(every) == 36
+    assert (len(first), len(pairs)) == (6, 26)
+
+
+def test_a_third_seed_runs_only_where_the_median_is_open(monkeypatch: pytest.MonkeyPatch) -> None:
+    times = {
+        (0.1, 2e-2): (90.0, 100.0, 500.0),
+        (0.2, 2e-2): (101.0, 80.0, 1.0),
+        (0.2, 1e-2): (101.0, 102.0, 1.0),  # two beyond 100: out
+    }
+    pretend(monkeypatch, AFEDPG, times)
+    seeds = {point: len(runs) for point, runs in search.all_runs(CHOICES, AFEDPG).items()}
+    assert [point for point, count in seeds.items() if count == 3] == [*AFEDPG.first, (0.2, 2e-2)]
+    assert seeds[0.2, 1e-2] == 2
 
 
 def test_the_fastest_median_wins_and_slower_ones_are_cut_at_the_first_winners_time(

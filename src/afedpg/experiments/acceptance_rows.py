@@ -123,7 +123,8 @@ class Race:
     clocks: tuple[str, ...]
 
     def stages(self) -> tuple[Stage, ...]:
-        return (self._first, self._grid, self._finals)
+        searches = (search.first_runs, search.pairs, search.all_runs)
+        return (*(partial(self._every, of) for of in searches), self._finals)
 
     def best(self, choices: Choices) -> dict[str, Point]:
         return {name: search.best(choices, SPACES[name]) for name in self.names}
@@ -131,13 +132,7 @@ class Race:
     def final(self, choices: Choices, name: str, best: Point, clock: str) -> list[RunJob]:
         return [search.race(choices, SPACES[name], best, seed, clock) for seed in RACE_SEEDS]
 
-    def _first(self, choices: Choices) -> list[RunJob]:
-        return self._every(choices, search.first_runs)
-
-    def _grid(self, choices: Choices) -> list[RunJob]:
-        return self._every(choices, search.all_runs)
-
-    def _every(self, choices: Choices, of: Callable[[Choices, Space], dict[Point, list[RunJob]]]) -> list[RunJob]:
+    def _every(self, of: Callable[[Choices, Space], dict[Point, list[RunJob]]], choices: Choices) -> list[RunJob]:
         return [run for name in self.names for runs in of(choices, SPACES[name]).values() for run in runs]
 
     def _finals(self, choices: Choices) -> list[RunJob]:

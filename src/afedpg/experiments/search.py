@@ -1,7 +1,8 @@
 """The same effort for every method: twelve settings each, three seeds that serve nothing else, one race on Hopper.
 
 A setting is as good as the virtual seconds its median seed takes to a return. Two settings of each method run first; a
-run that has not arrived when the better of those two had cannot win any more and is cut off there.
+run that has not arrived when the better of those two had is cut off there, and a setting with two such runs cannot win
+any more and gets no third.
 """
 
 from __future__ import annotations
@@ -94,19 +95,29 @@ def final_evaluation(run: RunJob, out: Path) -> float:
 
 
 def first_runs(choices: Choices, space: Space) -> dict[Point, list[RunJob]]:
-    return {point: _seeds(choices, space, point) for point in space.first}
+    return {point: [race(choices, space, point, seed) for seed in SEEDS] for point in space.first}
+
+
+def pairs(choices: Choices, space: Space) -> dict[Point, list[RunJob]]:
+    """The whole grid, two seeds where the first runs, which must be done, have not all three."""
+    return first_runs(choices, space) | _cut_off(choices, space, SEEDS[:2])
 
 
 def all_runs(choices: Choices, space: Space) -> dict[Point, list[RunJob]]:
-    """The whole grid; the first runs must be done."""
-    first = first_runs(choices, space)
-    limit = min(score(runs, choices.out)[0] for runs in first.values())
-    cut = limit if np.isfinite(limit) else None
-    return {point: first.get(point) or _seeds(choices, space, point, cut) for point in space.grid}
+    """The whole search; the pairs must be done. Two seeds that miss decide the median of three."""
+    every = pairs(choices, space)
+    for point, third in _cut_off(choices, space, SEEDS[2:]).items():
+        if any(np.isfinite(seconds_to_goal(run, choices.out)) for run in every[point]):
+            every[point] += third
+    return every
 
 
-def _seeds(choices: Choices, space: Space, point: Point, limit: float | None = None) -> list[RunJob]:
-    return [race(choices, space, point, seed, limit=limit) for seed in SEEDS]
+def _cut_off(choices: Choices, space: Space, seeds: range) -> dict[Point, list[RunJob]]:
+    """The points that do not run first, up to the time of the better one that did."""
+    best_first = min(score(runs, choices.out)[0] for runs in first_runs(choices, space).values())
+    limit = best_first if np.isfinite(best_first) else None
+    others = [point for point in space.grid if point not in space.first]
+    return {point: [race(choices, space, point, seed, limit=limit) for seed in seeds] for point in others}
 
 
 def score(runs: Sequence[RunJob], out: Path) -> tuple[float, float]:
