@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from environments_for_tests import Pictured
 
-from afedpg.agent.evaluate import Evaluation, Film, evaluate, t_quantile
+from afedpg.agent.evaluate import Episodes, Film, evaluate
 from afedpg.agent.work import EnvironmentWorkload
 from afedpg.config import from_settings
 from afedpg.errors import ConfigError
@@ -35,25 +35,18 @@ def test_returns_are_of_whole_episodes(work):
     assert len(evaluation.returns) == 5
 
 
-@pytest.mark.parametrize(
-    ("freedom", "expected"), [(1, 12.7062), (2, 4.30265), (9, 2.26216), (49, 2.00958), (9999, 1.9602)]
-)
-def test_quantiles_of_students_t(freedom, expected):
-    assert t_quantile(freedom) == pytest.approx(expected, rel=1e-4)
-
-
 def test_the_interval_holds_the_mean_in_95_of_100():
     generator = np.random.default_rng(0)
     hits = 0
     for _ in range(1000):
-        low, high = Evaluation(tuple(generator.normal(3, 2, size=5)), (1,) * 5).interval
+        low, high = Episodes(tuple(generator.normal(3, 2, size=5)), (1,) * 5).interval
         hits += low <= 3 <= high
     assert 930 <= hits <= 970
 
 
 def test_one_episode_says_nothing_about_the_spread():
-    assert Evaluation((3.0,), (1,)).interval == (None, None)
-    assert Evaluation((3.0,), (1,)).deviation == 0
+    assert Episodes((3.0,), (1,)).interval == (None, None)
+    assert Episodes((3.0,), (1,)).deviation == 0
 
 
 @pytest.mark.parametrize("suffix", ["gif", "mp4"])

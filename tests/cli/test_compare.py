@@ -12,8 +12,8 @@ import pytest
 
 from afedpg import train
 from afedpg.cli import main
-from afedpg.experiments.statistics import t_quantile
 from afedpg.record.database import read_arrivals, read_evaluations
+from afedpg.student import t_quantile
 
 
 @pytest.fixture

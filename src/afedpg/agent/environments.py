@@ -207,3 +207,17 @@ def check_reward(agent_id: int, step: int, reward: float) -> None:
             f"agent {agent_id}: the environment returned a reward of {reward} at the agent's step {step}; "
             "fix the environment"
         )
+
+
+def bad_observation(agent_id: int, step: int) -> AfedpgError:
+    return AfedpgError(
+        f"agent {agent_id}: the environment returned a NaN or infinite observation at the agent's step {step}; "
+        "fix the environment"
+    )
+
+
+def too_long(agent_id: int, limit: int) -> ConfigError:
+    return ConfigError(
+        f"steps: agent {agent_id} had an episode of more than T = {limit} steps, and reinforce takes whole episodes; "
+        "raise --steps above the longest episode, or use --estimator gae"
+    )

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -19,13 +18,14 @@ from afedpg.agent.normalizer import scaling
 from afedpg.agent.policy import Policy
 from afedpg.errors import AfedpgError, ConfigError
 from afedpg.messages import Moments
+from afedpg.student import t_quantile
 
 MOST_FRAMES = 300  # of a film: rendering without a graphics card takes a tenth of a second each
 MOST_STEPS = 1_000_000  # an episode that goes on longer is taken for one without an end
 
 
 @dataclass(frozen=True)
-class Evaluation:
+class Episodes:
     returns: tuple[float, ...]
     lengths: tuple[int, ...]
 
@@ -58,7 +58,7 @@ def evaluate(
     generator: np.random.Generator,
     agent_id: int = 0,
     on_step: Callable[[Environment], None] | None = None,
-) -> Evaluation:
+) -> Episodes:
     """Episodes of `env`, which the caller makes and closes. All randomness comes from `generator`.
 
     Where agents have environments of their own, one call per agent's environment says how theta does in each.
@@ -83,34 +83,11 @@ def evaluate(
                 )
         returns.append(total)
         lengths.append(length)
-    return Evaluation(tuple(returns), tuple(lengths))
+    return Episodes(tuple(returns), tuple(lengths))
 
 
 def _act(actor: Actor, observation: NDArray[np.float32], deterministic: bool, generator: np.random.Generator) -> Any:
     return actor.mode(observation) if deterministic else actor.sample(observation, generator)
-
-
-@cache
-def t_quantile(freedom: int, probability: float = 0.975) -> float:
-    """Student's t quantile above the median, by bisection on its distribution function; six digits."""
-    low, high = 0.0, 1.0
-    while _t_probability(high, freedom) < probability:
-        high *= 2
-    for _ in range(60):
-        middle = (low + high) / 2
-        low, high = (middle, high) if _t_probability(middle, freedom) < probability else (low, middle)
-    return (low + high) / 2
-
-
-def _t_probability(t: float, freedom: int) -> float:
-    """P(T <= t) for t >= 0. With t = sqrt(freedom) tan(a), the density is proportional to cos(a)^(freedom - 1)."""
-    angles = np.linspace(0.0, math.atan(t / math.sqrt(freedom)), 2001)
-    heights = np.cos(angles) ** (freedom - 1)
-    weights = np.ones(2001)  # Simpson's rule
-    weights[1:-1:2], weights[2:-1:2] = 4.0, 2.0
-    area = float((weights * heights).sum()) * float(angles[1] - angles[0]) / 3
-    log_constant = math.lgamma((freedom + 1) / 2) - math.lgamma(freedom / 2) - 0.5 * math.log(math.pi)
-    return 0.5 + area * math.exp(log_constant)
 
 
 class Film:

@@ -27,7 +27,7 @@ from afedpg.agent.closed_loop import (
     Buffers,
     Resets,
 )
-from afedpg.agent.environments import NO_EPISODE, Environments, Episode, Live, check_reward
+from afedpg.agent.environments import NO_EPISODE, Environments, Episode, Live, bad_observation, check_reward, too_long
 from afedpg.agent.forward import aligned, parameter_count, scratch_for
 from afedpg.agent.normalizer import scaling
 from afedpg.agent.policy import MlpPolicy, Policy
@@ -37,7 +37,6 @@ from afedpg.agent.simulation import Body, body_of
 from afedpg.agent.spaces import BoxActions
 from afedpg.agent.tasks import has_task
 from afedpg.compiled import is_cached
-from afedpg.errors import AfedpgError, ConfigError
 from afedpg.messages import AgentState, Floats, Moments
 from afedpg.seeding import freeze, thaw
 
@@ -198,22 +197,16 @@ class NativeSampler:
         return Episode(seed, given, self._buffers.raw[progress[STEP]].copy())
 
     def _check(self, agent_id: int, before: int, progress: NDArray[np.int64], rollout: Rollout) -> None:
-        """What must not happen, in the plain sampler's words. `before`: the agent's steps until this rollout."""
+        """What must not happen. `before`: the agent's steps until this rollout."""
         if self._whole and progress[EPISODE_STEPS] >= 0:
-            raise ConfigError(
-                f"steps: agent {agent_id} had an episode of more than T = {self._steps} steps, and reinforce takes "
-                "whole episodes; raise --steps above the longest episode, or use --estimator gae"
-            )
+            raise too_long(agent_id, self._steps)
         finite = np.isfinite(rollout.rewards)
         if not finite.all():
             check_reward(agent_id, before + int(finite.argmin()), float(rollout.rewards[finite.argmin()]))
         present = self._buffers.raw[: rollout.steps + (not self._whole)]
         finite = np.isfinite(present.sum(axis=1))  # one pass; a row with a NaN or an infinity sums to one
         if not finite.all():
-            raise AfedpgError(
-                f"agent {agent_id}: the environment returned a NaN or infinite observation at the agent's "
-                f"step {before + int(finite.argmin())}; fix the environment"
-            )
+            raise bad_observation(agent_id, before + int(finite.argmin()))
 
 
 def _buffers(capacity: int, observations: int, actions: int) -> Buffers:

@@ -12,12 +12,12 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from afedpg.agent.environments import NO_EPISODE, Environments, Episode, Live, check_reward
+from afedpg.agent.environments import NO_EPISODE, Environments, Episode, Live, bad_observation, check_reward, too_long
 from afedpg.agent.normalizer import Scaling, scaling
 from afedpg.agent.policy import Policy
 from afedpg.agent.rollout import Rollout
 from afedpg.agent.spaces import DiscreteActions
-from afedpg.errors import AfedpgError, ConfigError
+from afedpg.errors import AfedpgError
 from afedpg.messages import AgentState, Floats, Moments
 from afedpg.seeding import freeze, stream, thaw
 
@@ -171,10 +171,7 @@ class _Walk:
         for _ in range(limit):
             if self._step():
                 return self.begin() if self.steps.count < limit else None
-        raise ConfigError(
-            f"steps: agent {self.live.agent_id} had an episode of more than T = {limit} steps, and reinforce takes "
-            "whole episodes; raise --steps above the longest episode, or use --estimator gae"
-        )
+        raise too_long(self.live.agent_id, limit)
 
     def _step(self) -> bool:
         """One step of the environment; whether the episode ended."""
@@ -207,10 +204,7 @@ class _Walk:
         rows = np.isfinite(steps.raw[: steps.count]).all(axis=1)
         bad = int(rows.argmin()) if not rows.all() else steps.count
         if bad < steps.count or not np.isfinite(self._observation).all():
-            raise AfedpgError(
-                f"agent {self.live.agent_id}: the environment returned a NaN or infinite observation at the agent's "
-                f"step {self._before + bad}; fix the environment"
-            )
+            raise bad_observation(self.live.agent_id, self._before + bad)
 
     def episode(self) -> AgentState:
         """Where the environment stands now; the live one remembers it too."""

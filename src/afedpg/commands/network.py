@@ -77,8 +77,7 @@ def _server(options: argparse.Namespace) -> int:
 def _place(options: argparse.Namespace) -> Place:
     from afedpg.engine.grpc.server import Place
 
-    if (options.cert is None) != options.insecure:
-        raise ConfigError("cert: give --cert DIR (see `afedpg certs`), or --insecure on this machine only")
+    _check_identity(options)
     if options.insecure:
         place = Place(options.listen, allow=Path(options.allow) if options.allow else None)
     else:
@@ -124,8 +123,7 @@ def _agent(options: argparse.Namespace) -> int:
 
     _log_to_stderr()
     host, _ = split_address(options.connect, "connect")
-    if (options.cert is None) != options.insecure:
-        raise ConfigError("cert: give --cert DIR (see `afedpg certs`), or --insecure on this machine only")
+    _check_identity(options)
     if options.insecure:
         require_loopback(host)
         check_name(options.name)
@@ -225,6 +223,11 @@ def _asked_status(options: argparse.Namespace) -> str:
         require_loopback(host)
         return ask_status(options.where, None)
     return ask_status(options.where, Identity.read(Path(options.cert)).for_client())
+
+
+def _check_identity(options: argparse.Namespace) -> None:
+    if (options.cert is None) != options.insecure:
+        raise ConfigError("cert: give --cert DIR (see `afedpg certs`), or --insecure on this machine only")
 
 
 def _log_to_stderr() -> None:

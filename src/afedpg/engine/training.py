@@ -1,4 +1,4 @@
-"""One training run from its configuration to its result, in virtual time: `train` and `resume`."""
+"""One training run from its configuration to its result, whichever the engine: `train` and `resume`."""
 
 from __future__ import annotations
 
@@ -203,12 +203,6 @@ def resume(
         with closing(Federation(rule, server, recorder, on_arrival, Limits.of(config))) as federation:
             announce(replace(cost, done=server.gradients))
             return _session(config, own, workload, federation, workers, tree, None, timing, interruption)
-
-
-def start_of(config: Config, own: Own) -> tuple[ServerRule, ServerState]:
-    """The rule and the state a run begins with."""
-    _, rule, server = prepare(config, own)
-    return rule, server
 
 
 def prepare(config: Config, own: Own) -> tuple[Workload, ServerRule, ServerState]:

@@ -14,7 +14,7 @@ from afedpg.engine.crew import Alone
 from afedpg.engine.federation import Federation, OnArrival
 from afedpg.engine.process import Interruption
 from afedpg.engine.timing import make_timing
-from afedpg.engine.training import run, start_of
+from afedpg.engine.training import prepare, run
 from afedpg.engine.virtual import VirtualEngine
 from afedpg.experiments.jobs import GRADIENT_SECONDS, Progress, Settings
 from afedpg.experiments.tables import Table, read, table
@@ -132,7 +132,7 @@ def _run_with_common_noise(settings: Settings, on_arrival: OnArrival, gradients:
     config, own = settings.config, settings.own()
     problem = ProblemWorkload(make_problem(config), config.seed)
     workload = InOrder(problem, problem.start(0))
-    rule, server = start_of(config, own)
+    _, rule, server = prepare(config, own)
     federation = Federation(rule, server, on_arrival=on_arrival)
     engine = VirtualEngine(federation, workload, Alone(workload), make_timing(config, own.timing), config.agents)
     with Interruption().watched() as interruption:

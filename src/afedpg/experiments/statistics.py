@@ -5,14 +5,13 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cache
 
 import numpy as np
 from numpy.typing import NDArray
 
 from afedpg.messages import Vector
+from afedpg.student import t_quantile
 
-CONFIDENCE = 0.95
 RESAMPLES = 2000
 
 
@@ -36,23 +35,6 @@ class Interval:
     def at_most(self, bound: float) -> bool | None:
         above = self.above(bound)
         return None if above is None else not above
-
-
-@cache
-def t_quantile(freedom: int) -> float:
-    """The t such that 95% of Student's distribution with so many degrees of freedom lie within -t..t."""
-
-    def inside(t: float) -> float:
-        # x = sqrt(freedom) tan(angle) turns the density into cos^(freedom - 1) on a finite range.
-        angles = np.linspace(0.0, math.atan(t / math.sqrt(freedom)), 20_001)
-        weight = math.exp(math.lgamma((freedom + 1) / 2) - math.lgamma(freedom / 2)) / math.sqrt(math.pi)
-        return 2 * weight * float(np.trapezoid(np.cos(angles) ** (freedom - 1), angles))
-
-    low, high = 0.0, 1e3
-    for _ in range(80):
-        middle = (low + high) / 2
-        low, high = (middle, high) if inside(middle) < CONFIDENCE else (low, middle)
-    return (low + high) / 2
 
 
 def t_interval(values: Vector) -> Interval:

@@ -23,7 +23,7 @@ _SUFFIX = ".journal"
 
 
 class Journal:
-    """Appends events. `durable` makes each survive a power cut; `sync` does so for all since the last one."""
+    """Appends events; `sync` makes all since the last one survive a power cut."""
 
     def __init__(
         self,
@@ -31,13 +31,11 @@ class Journal:
         next_sequence: int = 0,
         segment_bytes: int = SEGMENT_BYTES,
         keep_all: bool = False,
-        durable: bool = False,
     ) -> None:
         self._folder = folder
         self._next = self._synced = next_sequence
         self._segment_bytes = segment_bytes
         self._keep_all = keep_all
-        self._durable = durable
         self._bytes_written = 0
         self._handle = -1  # of the segment being written; -1 until the first event
         self._offset = 0
@@ -68,8 +66,6 @@ class Journal:
             written = os.pwritev(self._handle, pieces, self._offset)
             if written != total:
                 self._write_rest(pieces, written)
-            if self._durable:
-                self._sync()
         except OSError as error:
             raise write_error(error, self._folder, self._folder.parent) from error
         self._offset += total

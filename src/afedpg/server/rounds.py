@@ -1,4 +1,4 @@
-"""fedpg's barrier: the gradients of a round become one."""
+"""fedpg's average: the gradients of a round become one. When a round closes is the fold's business."""
 
 from __future__ import annotations
 
