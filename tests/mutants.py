@@ -161,9 +161,9 @@ MUTANTS = [
     Mutant("run.db is not rewound", "record/recorder.py",
            "self.database.rewind(at.gradients, at.sequence)", "pass", f"{BITS} crashed"),
     Mutant("an interruption forgets the newest returns", "engine/session.py",
-           "        self._note_returns(server.arrivals)  # first: what an interruption stores must know of them\n"
+           "        self.goals.note(server.arrivals)  # first: what an interruption stores must know of them\n"
            "        self.interruption.check()\n",
-           "        self.interruption.check()\n        self._note_returns(server.arrivals)\n",
+           "        self.interruption.check()\n        self.goals.note(server.arrivals)\n",
            f"{BITS} forgets"),
     Mutant("replay compares a theta with itself", "engine/replay.py",
            "_sha(recorded.theta), _sha(server.theta))", "_sha(recorded.theta), _sha(recorded.theta))",

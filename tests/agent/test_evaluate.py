@@ -1,9 +1,11 @@
 """Evaluation: whole episodes on a stream of its own, with an honest interval."""
 
+import gymnasium
 import numpy as np
 import pytest
 from environments_for_tests import Pictured
 
+from afedpg import load_policy, train
 from afedpg.agent.evaluate import Episodes, Film, evaluate
 from afedpg.agent.work import EnvironmentWorkload
 from afedpg.config import from_settings
@@ -68,3 +70,21 @@ def test_films_that_cannot_be_made_are_named(work, tmp_path):
         run(work, 0, episodes=1, on_step=Film().shoot)
     with pytest.raises(ConfigError, match="neither"):
         Film().write(tmp_path / "film.avi", 30)
+
+
+def test_what_is_evaluated_and_delivered_is_scaled_as_in_training(tmp_path):
+    """The episodes once more, by hand, with the policy that was written to the disk."""
+    settings = {"agents": 2, "iterations": 3, "steps": 256, "hidden": (8,), "eta": 0.3, "evaluate_episodes": 5}
+    result = train("CartPole-v1", **settings, evaluate_kind="deterministic", out=tmp_path / "run")
+    policy, env = load_policy(tmp_path / "run"), gymnasium.make("CartPole-v1")
+    assert policy.file.statistics.count == result.statistics.count == 6 * 256
+    seeds, returns = stream(0, "evaluation", 0, result.iteration), []
+    for _ in range(5):
+        observation, _ = env.reset(seed=int(seeds.integers(2**31)))
+        total, over = 0.0, False
+        while not over:
+            observation, reward, terminated, truncated, _ = env.step(policy.act(observation))
+            total, over = total + reward, terminated or truncated
+        returns.append(total)
+    (evaluation,) = result.evaluations
+    assert evaluation.mean == np.mean(returns)

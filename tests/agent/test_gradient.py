@@ -143,6 +143,45 @@ def test_a3c_gradient_is_uphill_on_its_objective():
         assert gradient[index] == pytest.approx((up - down) / 2e-6, abs=1e-6)
 
 
+@pytest.mark.parametrize("gaussian", [True, False])
+def test_a3c_looks_beyond_a_cut_and_values_entropy(gaussian):
+    """A segment whose first episode was truncated and whose second goes on; finite differences on the formula."""
+    generator = stream(0, "theta")
+    policy = MlpPolicy(2, 2, gaussian, (3,), -0.5, (3,))
+    theta = policy.initial_theta(generator) + 0.3 * generator.standard_normal(policy.layout.size)
+    x, after = (generator.standard_normal((count, 2)).astype(np.float32) for count in (5, 2))
+    actions = generator.standard_normal((5, 2)) if gaussian else np.array([0, 1, 1, 0, 1])
+    rewards, never = generator.standard_normal(5), np.zeros(5, bool)
+    truncated = np.array([False, True, False, False, False])
+    rollout = Rollout(x.astype(float), x, actions, rewards, never, truncated, np.array([1, 4]), after, (), ())
+
+    def value(flat, rows):
+        tensors = policy.layout.views(flat)
+        hidden = np.maximum(rows.astype(float) @ tensors["value0.weight"] + tensors["value0.bias"], 0)
+        return (hidden @ tensors["value1.weight"] + tensors["value1.bias"])[:, 0]
+
+    targets, beyond = np.zeros(5), dict(zip((1, 4), value(theta, after), strict=True))
+    for step in reversed(range(5)):
+        targets[step] = rewards[step] + GAMMA * (beyond[step] if step in beyond else targets[step + 1])
+    weights = targets - value(theta, x)
+
+    def objective(flat):
+        tensors = policy.layout.views(flat)
+        hidden = np.maximum(x.astype(float) @ tensors["layer0.weight"] + tensors["layer0.bias"], 0)
+        out = hidden @ tensors["layer1.weight"] + tensors["layer1.bias"]
+        if gaussian:
+            log_std = tensors["log_std"]
+            log_p = -0.5 * (((actions - np.tanh(out)) / np.exp(log_std)) ** 2).sum(axis=1) - log_std.sum()
+            entropy = log_std.sum()  # up to a constant
+        else:
+            logs = out - np.log(np.exp(out).sum(axis=1, keepdims=True))
+            log_p, entropy = logs[np.arange(5), actions], -(np.exp(logs) * logs).sum(axis=1)
+        return np.mean(log_p * weights + 0.3 * entropy - 0.7 * (targets - value(flat, x)) ** 2)
+
+    slopes = [(objective(theta + step) - objective(theta - step)) / 2e-6 for step in 1e-6 * np.eye(theta.size)]
+    np.testing.assert_allclose(a3c(policy, theta, rollout, GAMMA, 0.3, 0.7), slopes, atol=1e-6)
+
+
 def _returns(rewards):
     return np.array([sum(GAMMA ** (h - t) * rewards[h] for h in range(t, len(rewards))) for t in range(len(rewards))])
 

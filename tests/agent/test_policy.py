@@ -33,6 +33,15 @@ def test_layers_start_orthogonal(rows, columns, seed):
     np.testing.assert_allclose(product, np.eye(min(rows, columns)), atol=1e-12)
 
 
+def test_theta_starts_as_the_settings_say():
+    policy = MlpPolicy(3, 2, True, (8,), log_std=-1.5, value_hidden=(8,))
+    start = policy.layout.views(policy.initial_theta(stream(0, "theta")))
+    assert set(start["log_std"]) == {-1.5}
+    for name, gain in (("layer0", 2**0.5), ("layer1", 0.01), ("value0", 2**0.5), ("value1", 1.0)):
+        np.testing.assert_allclose(np.linalg.svd(start[f"{name}.weight"], compute_uv=False), gain, rtol=1e-12)
+        assert not start[f"{name}.bias"].any()
+
+
 def test_initial_theta_needs_no_global_randomness():
     policy = MlpPolicy(4, 2, True, (8,))
     torch.manual_seed(1)

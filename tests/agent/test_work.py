@@ -6,6 +6,8 @@ import pytest
 import torch
 from environments_for_tests import Counting, Endless, Failing, Forgetful, Walk
 
+from afedpg.agent import gradient
+from afedpg.agent.advantage import gae, standardized
 from afedpg.agent.work import EnvironmentWorkload
 from afedpg.config import from_settings
 from afedpg.errors import AfedpgError, ConfigError
@@ -260,3 +262,32 @@ def test_an_older_state_is_gone_on_from_with_other_samples():
     for life in lives[1:]:
         assert {key for key in state if not np.array_equal(state[key], life[key])} == streams
     assert same(work.renew(state, 2), lives[2])
+
+
+def second_report(work):
+    """With a baseline that was fitted and statistics to scale by; and the rollout behind it."""
+    theta = work.initial_theta().astype(np.float32)
+    state, first = work.work(work.start(0), Task(TaskId(0, 0), 0, theta, 0))
+    _, rollout, _ = work._sampler.sample(0, state, theta, first.moments)
+    _, report = work.work(state, Task(TaskId(0, 1), 0, theta, 1, first.moments))
+    return theta, state, rollout, report
+
+
+@pytest.mark.parametrize("scale_advantages", [True, False])
+@pytest.mark.parametrize("baseline", ["linear", "mlp", "none"])
+def test_a_report_is_what_its_settings_say(baseline, scale_advantages):
+    work = workload("CartPole-v1", gamma=0.9, gae_lambda=0.3, baseline=baseline, scale_advantages=scale_advantages)
+    theta, state, rollout, report = second_report(work)
+    values = work._baseline.values(state, np.concatenate([rollout.observations, rollout.cut_observations]))
+    advantages = gae(rollout, values[: rollout.steps], values[rollout.steps :], 0.9, 0.3)  # of the baseline before
+    advantages = standardized(advantages) if scale_advantages else advantages
+    np.testing.assert_array_equal(report.gradient, gradient.advantage_gradient(work.policy, theta, rollout, advantages))
+    np.testing.assert_array_equal(report.moments.mean, rollout.raw.mean(axis=0))  # as the environment gave them
+    assert not np.array_equal(rollout.raw.astype(np.float32), rollout.observations)
+
+
+def test_an_a3c_report_is_what_its_settings_say():
+    work = workload("CartPole-v1", method="a3c", segment=32, gamma=0.9, entropy=0.3, value_weight=0.7)
+    theta, _, rollout, report = second_report(work)
+    expected = gradient.a3c(work.policy, theta, rollout, 0.9, entropy=0.3, value_weight=0.7)
+    np.testing.assert_array_equal(report.gradient, expected)

@@ -177,3 +177,18 @@ def test_what_cannot_be_read_says_how_to_write_it(arguments, words, tmp_path, ca
     assert (code, error.count("\n")) == (2, 1)
     assert words in error
     assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "server quadratic --agents 1 --insecure --listen 0.0.0.0:0 --out run",
+        "agent quadratic --insecure --name a --connect 10.0.0.1:7443",
+        "status 10.0.0.1:7443",
+    ],
+)
+def test_without_tls_nothing_leaves_this_machine(capsys, words, empty_folder):
+    said = refused(capsys, *words.split())
+    assert said.startswith("afedpg: insecure: ")
+    assert "is not this machine" in said
+    assert list(empty_folder.iterdir()) == []

@@ -233,3 +233,15 @@ def test_workers_start_where_the_run_is_process_number_1():
         pytest.skip("process namespaces are not allowed here")
     done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60)
     assert done.stdout.strip() == train("quadratic", agents=4, iterations=20).sha256
+
+
+@pytest.mark.parametrize("at", [7, 18])
+def test_segments_without_a_row_yet_are_not_lost(at, tmp_path):
+    """a3c writes a row per T steps, and a crash may come between its segments."""
+    segments = {"task": "CartPole-v1", "method": "a3c", "agents": 2, "iterations": 4, "steps": 64, "segment": 16}
+    settings = segments | {"hidden": (8,), "evaluate_episodes": 1}
+    whole = run(settings, out=tmp_path / "whole")
+    with pytest.raises(ZeroDivisionError):
+        run(settings, checkpoint_seconds=1e-9, on_arrival=at_gradient(at, crash), out=tmp_path / "run")
+    assert resume(tmp_path / "run").sha256 == whole.sha256
+    assert rows(tmp_path / "run") == rows(tmp_path / "whole")

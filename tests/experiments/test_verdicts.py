@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -17,11 +18,11 @@ from afedpg.experiments import (
     sample_speedup,
     timeline,
 )  # fmt: skip
-from afedpg.experiments.choices import Method
+from afedpg.experiments.choices import Choices, Method
 from afedpg.experiments.curves import Curve, Key, Mean
 from afedpg.experiments.outcome import Verdict, rule, settle
 from afedpg.experiments.statistics import Interval
-from afedpg.experiments.studies import STUDIES, Curves
+from afedpg.experiments.studies import STUDIES, Curves, fit_range
 from afedpg.experiments.tables import Table, table
 
 POINTS = 200
@@ -204,6 +205,20 @@ def test_the_formula_is_the_time_models() -> None:
             assert heterogeneity.formula(model, agents, spread) == pytest.approx(ratio)
 
 
+def test_heterogeneity_measures_what_it_says(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """fedpg: 100 rounds of 4 s; afedpg: 200 gradients at 1 + 1/4 per second."""
+    monkeypatch.setattr(heterogeneity, "AGENTS", {"smoke": (2,)})
+    monkeypatch.setattr(heterogeneity, "SPREADS", {"smoke": (4,)})
+    choices = Choices("smoke", tmp_path, 1)
+    for job in heterogeneity.jobs(choices):
+        job.perform(tmp_path, 1, lambda fraction: None)
+    for row in heterogeneity.measured(choices).records():
+        assert (row["fedpg_seconds"], row["seconds"], row["speedup"], row["formula"]) == (400, 160, 2.5, 2.5)
+        assert (row["error"], row["allowed"]) == (0.0, 0.01)
+    monkeypatch.setattr(heterogeneity, "formula", lambda model, agents, spread: 2.0)
+    assert {v.value for v in heterogeneity.judge(heterogeneity.measured(choices))} == {0.25}
+
+
 def test_timeline() -> None:
     waiting = timeline.pieces("fedpg", [0, 1, 0, 1], [2.0, 2.0, 4.0, 4.0], [0, 0, 1, 1], lambda agent, n: 1.0 + agent)
     busy = timeline.pieces("afedpg", [0, 0, 1, 0], [1.0, 2.0, 2.0, 3.0], [0, 1, 2, 3], lambda agent, n: 1.0 + agent)
@@ -274,6 +289,28 @@ def fitted(slope: Interval, seeds: int = 24, last: float = 1e6) -> complexity.Sl
 )
 def test_slopes(slope: Interval, seeds: int, last: float, verdict: str) -> None:
     assert complexity.judge_slope(fitted(slope, seeds, last)).verdict == verdict
+
+
+@pytest.mark.parametrize(("name", "slope"), [("gap", -0.9), ("norm", -0.6)])
+def test_slopes_are_of_the_studys_measure_over_its_last_decades(name: str, slope: float) -> None:
+    first, last = fit_range(STUDIES[name], "full")
+    x = np.geomspace(100, last, 121)
+    late = np.maximum(1.0, x / first)  # flat before
+    gap, norm, time = (np.tile(y, (8, 1)) for y in (late**-0.9, late**-0.6, x))
+    curves = dict.fromkeys((Method("afedpg"), Method("pg-plain")), Curves(x, gap, norm, time, time))
+    ours, plain = complexity.slopes(Choices("full", Path(), 1), {name: curves})
+    assert ours.slope.value == pytest.approx(slope, rel=0.01)
+    assert (ours.exponent, plain.exponent) == {"gap": (-2 / 5, -1 / 3), "norm": (-2 / 7, -1 / 4)}[name]
+
+
+@pytest.mark.parametrize(("stretch", "verdict"), [(1.0, "holds"), (1.01, "does not hold")])
+def test_the_time_for_k_gradients(stretch: float, verdict: str) -> None:
+    x, seconds, flat = np.array([100.0, 1e5]), np.linspace(1, 4, 8), np.ones((8, 2))
+    rounds, arrivals = (
+        Curves(x, flat, flat, np.tile(x * each, (8, 1)), flat) for each in (stretch / 2, 1 / np.sum(1 / seconds))
+    )
+    found = complexity.judge_time(Choices("full", Path(), 1), {Method("fedpg"): rounds, Method("afedpg"): arrivals})
+    assert found.verdict == verdict
 
 
 def falling(gap: float, seeds: int = 10, last: float = 1e5, rate: float = -1.0) -> Curves:

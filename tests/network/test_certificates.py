@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import stat
 import time
 from pathlib import Path
@@ -9,9 +10,10 @@ from pathlib import Path
 import grpc
 import pytest
 from federations import Site, site, wait_until
-from raw_agent import RawAgent
+from raw_agent import RawAgent, raw_agent
 
 from afedpg.config import from_settings
+from afedpg.engine.grpc import federation_pb2 as pb
 from afedpg.engine.grpc.certs import Pair, issue, make_certificates, new_authority
 from afedpg.engine.grpc.tls import Identity
 from afedpg.errors import ConfigError
@@ -102,3 +104,29 @@ def test_certs_adds_agents_and_keeps_what_is_there(tmp_path: Path) -> None:
     for wrong in ("operator", "a b", "../x", ""):
         with pytest.raises(ConfigError, match=r"operator|name"):
             make_certificates(tmp_path, [], [wrong], 30)
+
+
+def test_only_the_operator_may_ask_for_the_status(tmp_path: Path) -> None:
+    with site(tmp_path, "--iterations", 10**6, "--dimension", SIZE, agents=1, tls=True) as federation:
+        federation.server()
+
+        def ask(who: str) -> bytes:
+            credentials = Identity.read(federation.certs / who).for_client()
+            with grpc.secure_channel(f"127.0.0.1:{federation.port}", credentials) as channel:
+                return bytes(channel.unary_unary("/afedpg.v1.Federation/Status")(b"", timeout=10))
+
+        assert pb.StatusReply.FromString(ask("operator")).status
+        with pytest.raises(grpc.RpcError) as error:
+            ask("agents/agent-0")
+        assert error.value.code() == grpc.StatusCode.PERMISSION_DENIED
+
+
+def test_who_does_not_know_the_token_of_a_local_run_is_refused(tmp_path: Path) -> None:
+    with site(tmp_path) as federation:
+        settings = ("--engine", "local", "--agents", 1, "--iterations", 10**6, "--dimension", SIZE)
+        federation.command("train", "quadratic", *settings, "--out", federation.run)
+        wait_until(lambda: federation.gradients() > 5)
+        port = int(json.loads((federation.run / "listen.json").read_text())["address"].rpartition(":")[2])
+        with raw_agent(port, CONFIG, SIZE, "agent-0") as stranger, pytest.raises(grpc.RpcError) as error:
+            stranger.next()
+        assert error.value.code() == grpc.StatusCode.UNAUTHENTICATED

@@ -148,6 +148,24 @@ def test_those_who_wait_together_share_one_sync(tmp_path: Path) -> None:
     live(tmp_path, test, agents=5)
 
 
+def test_a_task_goes_out_only_once_the_journal_is_on_the_disk(tmp_path: Path) -> None:
+    async def test(served: Served) -> None:
+        order = []
+        served.service._sync = lambda: order.append("synced")
+        port = served.connect(0)
+        write = port.context.write
+
+        async def written(data: bytes) -> None:
+            order.append("sent")
+            await write(data)
+
+        port.context.write = written
+        await port.flush()
+        assert order[:2] == ["synced", "sent"]
+
+    live(tmp_path, test)
+
+
 def test_who_is_cut_off_while_waiting_for_the_disk_harms_nobody(tmp_path: Path) -> None:
     async def test(served: Served) -> None:
         served.service._sync = lambda: None

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import math
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -82,3 +85,36 @@ def test_the_servers_terms_leave_an_agents_own_settings_alone() -> None:
     for wrong in ("[]", "{", '{"task": "evil"}', terms(server).replace("0.9", '"x"')):
         with pytest.raises(Refused):
             agree(own, wrong, 0, 0)
+
+
+GOOD = Report(TaskId(0, 1), 0, np.ones(3, np.float32), 0, None, Stats(1, (1.0,), (1,), {"loss": 0.5}))
+SPOILING = {
+    "steps": Stats(2**41),
+    "length": Stats(1, (), (2**41,)),
+    "NaN": Stats(1, (math.nan,)),
+    "infinite": Stats(1, (-math.inf,)),
+    "return": Stats(1, (2e12,)),
+    "returns": Stats(1, (0.0,) * (2**16 + 1)),
+    "lengths": Stats(1, (), (1,) * (2**16 + 1)),
+    "extra NaN": Stats(1, extra={"x": math.nan}),
+    "extra name": Stats(1, extra={"x" * 65: 1.0}),
+    "extras": Stats(1, extra={str(number): 0.0 for number in range(65)}),
+}
+
+
+def decoded(report: Report) -> Report:
+    return wire.decode_report(wire.from_agent(wire.encode_report(report)).report, 0, Expected(3))
+
+
+@pytest.mark.parametrize("stats", SPOILING.values(), ids=SPOILING)
+def test_numbers_that_would_spoil_the_record_are_refused(stats: Stats) -> None:
+    assert decoded(GOOD).stats == GOOD.stats
+    with pytest.raises(Refused, match=r"^stats: "):
+        decoded(replace(GOOD, stats=stats))
+
+
+def test_another_precision_is_refused() -> None:
+    content = wire.from_agent(wire.encode_report(GOOD)).report
+    content.dtype = "<f8"
+    with pytest.raises(Refused, match=r"^dtype: '<f8'"):
+        wire.decode_report(content, 0, Expected(3))

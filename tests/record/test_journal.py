@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from afedpg.errors import AfedpgError
-from afedpg.messages import CloseRound, Event, Join, Leave, Moments, Rejected, Report, Stats, TaskId
+from afedpg.messages import CloseRound, Event, Join, Leave, Moments, Rejected, Report, Restart, Stats, TaskId
 from afedpg.record.events import decode, encode
 from afedpg.record.journal import Journal, read
 
@@ -51,6 +51,7 @@ events = st.one_of(
     st.builds(Leave, ids),
     st.builds(Rejected, ids, st.text(max_size=20)),
     st.just(CloseRound()),
+    st.just(Restart()),
 )
 
 

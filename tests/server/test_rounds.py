@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 from support import Fold, answer
 
 from afedpg.config import Config, ScheduleConfig
-from afedpg.messages import CloseRound, Join, Leave
+from afedpg.messages import CloseRound, Join, Leave, Restart
 from afedpg.server.rules import afedpg, fedpg
 from afedpg.server.schedules import Constant, schedules
 
@@ -110,3 +111,27 @@ def test_fedpg_makes_n_times_fewer_steps_with_n_times_the_constants(agents, alph
     assert (mine(3, 2), step(3, 2)) == (min(1.0, factor * alpha), factor * eta)
     others, step = schedules(Config("quadratic", "afedpg", agents, schedule=chosen))
     assert (others(3, 2), step(3, 2)) == (alpha, eta)
+
+
+@pytest.mark.parametrize("recipe", [afedpg, fedpg])
+def test_a_restart_voids_what_was_handed_out_and_what_waits(recipe):
+    server = Fold(recipe(Constant(0.2), Constant(0.1)), np.zeros(2), agents=2)
+    old = server.tasks[1]
+    server.answer(0, [9.0, 9.0])  # fedpg: waits in the open round
+    applied = server.state.gradients
+    assert server(Restart()) == []
+    assert (server.state.epoch, server.state.outstanding, server.state.waiting) == (1, {}, {})
+    assert server(answer(old, [1.0, 0.0])) == []
+    assert server.state.gradients == applied
+    [task] = server(Join(1))
+    assert task.task_id.epoch == 1
+    server.answer(1, [1.0, 0.0])
+    assert [arrival.agent for arrival in server.state.arrivals] == [1]
+
+
+@pytest.mark.parametrize("name", ["global", "fosp"])
+def test_the_theorems_schedules_are_not_scaled_for_fedpg(name):
+    chosen = ScheduleConfig(name, 0.25, 0.5)
+    rounds, steps = (schedules(Config("quadratic", method, 8, schedule=chosen)) for method in ("fedpg", "afedpg"))
+    for k in (0, 1, 10, 1000):
+        assert [schedule(k, k) for schedule in rounds] == [schedule(k, k) for schedule in steps]

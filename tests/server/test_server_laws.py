@@ -128,6 +128,17 @@ def test_alpha_belongs_to_the_version_and_eta_to_the_iteration():
     assert server.tasks[1].version == 3
 
 
+def test_a_late_gradients_lookahead_is_stretched_by_its_own_alpha():
+    """Taken at version 0, applied at iteration 2: alpha is 1/2, not 1/4, and (1 - alpha)/alpha is 1."""
+    server = Fold(afedpg(lambda k, v: 1 / (v + 2), lambda k, v: 0.1), np.zeros(2), agents=2)
+    server.answer(0, [1.0, 0.0])
+    server.answer(0, [1.0, 0.0])
+    before = server.theta
+    [task] = server.answer(1, [0.0, 1.0])
+    assert server.state.arrivals[0].lookahead_length == pytest.approx(0.1, rel=1e-12)
+    np.testing.assert_allclose(task.theta, 2 * server.theta - before, rtol=1e-6)
+
+
 @given(gradients, alphas, etas)
 def test_the_vanilla_server_sends_theta_itself(gradients, alpha, eta):
     server = Fold(constant(afedpg_vanilla, alpha, eta), np.zeros(5))
