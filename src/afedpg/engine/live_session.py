@@ -45,25 +45,23 @@ class LiveSession(Session):
 
     def _finished(self) -> bool:
         if self._pending is not None and self._pending[0].done():
-            self._collect()
+            self._settle()
         return super()._finished()
 
     def _evaluate(self) -> None:
         server = self.federation.server
         if not in_loop():  # the federation is over: nobody waits
-            self._collect()
             super()._evaluate()
         elif self._pending is None:
-            self.evaluated = server.gradients
             theta = server.theta.astype(np.float32)
             future = self._evaluator.submit(self.workload.evaluate, theta, server.statistics, server.iteration)
             self._pending = (future, (server.iteration, server.gradients, server.samples, self.engine.seconds))
 
-    def _collect(self) -> None:
+    def _settle(self) -> None:
         if self._pending is None:
             return
         (future, where), self._pending = self._pending, None
-        self._note(future.result(), where)
+        self._note(future.result(), where)  # only now is it made: what a checkpoint does not know of is made again
 
 
 def in_loop() -> bool:

@@ -79,6 +79,7 @@ class Session:
             self.goals.from_tree(tree, self.federation.server.gradients)
         try:
             self.engine.run(self._finished)
+            self._settle()
             if self.federation.server.gradients > self.evaluated or not self.evaluations:
                 self._evaluate()
             self._checkpoint()
@@ -101,14 +102,17 @@ class Session:
             self._checkpoint()
         return server.gradients >= self.gradients or self.goals.met(self.engine.seconds)
 
+    def _settle(self) -> None:
+        """Takes in an evaluation that was begun beside the engine; here none is."""
+
     def _evaluate(self) -> None:
         server = self.federation.server
         evaluations = self.workload.evaluate(server.theta.astype(np.float32), server.statistics, server.iteration)
-        self.evaluated = server.gradients
         self._note(evaluations, (server.iteration, server.gradients, server.samples, self.engine.seconds))
 
     def _note(self, evaluations: Sequence[Evaluation], where: tuple[int, int, int, float]) -> None:
         """What theta was worth at (iteration, gradients, samples, seconds)."""
+        _, self.evaluated, _, _ = where
         self.evaluations = tuple(evaluations)
         self.goals.judge(self.evaluations)
         if self.federation.recorder is not None:
