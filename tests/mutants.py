@@ -159,7 +159,7 @@ MUTANTS = [
            '"handed_out": np.array(self.handed_out, np.int64)', '"handed_out": np.zeros(self.agents, np.int64)',
            f"{BITS} interrupted"),
     Mutant("run.db is not rewound", "record/recorder.py",
-           "self.database.rewind(at.gradients, at.sequence)", "pass", f"{BITS} crashed"),
+           "self.database.rewind(at.gradients, at.sequence, at.reached)", "pass", f"{BITS} crashed"),
     Mutant("an interruption forgets the newest returns", "engine/session.py",
            "        self.goals.note(server.arrivals)  # first: what an interruption stores must know of them\n"
            "        self.interruption.check()\n",

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable
+from pathlib import Path
 
 import numpy as np
+import pytest
 
 from afedpg.messages import Event, Floats, Join, Report, Task, Vector
 from afedpg.server.fold import Limits, step
@@ -45,3 +47,15 @@ class Fold:
 
 def answer(task: Task, gradient: Iterable[float] | Floats, **more: object) -> Report:
     return Report(task.task_id, task.agent_id, np.array(gradient, np.float32), task.version, **more)
+
+
+def curves(folder: Path) -> dict[str, list[tuple[int, float]]]:
+    """What TensorBoard shows: (step, value) by curve."""
+    module = pytest.importorskip(
+        "tensorboard.backend.event_processing.event_accumulator", reason="tensorboard is not installed"
+    )
+    accumulator = module.EventAccumulator(str(folder)).Reload()
+    return {
+        tag: [(point.step, round(point.value, 5)) for point in accumulator.Scalars(tag)]
+        for tag in accumulator.Tags()["scalars"]
+    }

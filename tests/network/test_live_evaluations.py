@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from support import curves
 
 from afedpg.engine import live_session
 from afedpg.engine.federation import OnArrival
@@ -23,7 +24,7 @@ from afedpg.engine.training import Own, configure
 from afedpg.messages import Arrival, Evaluation, Floats, Task, Vector, Workload
 from afedpg.problems.problem import ProblemWorkload
 from afedpg.record import folder as folders
-from afedpg.record.database import read_evaluations
+from afedpg.record.database import read_arrivals, read_evaluations, read_table
 
 SETTINGS = {"agents": 1, "iterations": 50, "evaluate_every": 10, "engine": "local"}
 
@@ -138,3 +139,29 @@ def test_an_evaluation_that_an_interruption_takes_is_made_up_for(
     result = serve(restored(tmp_path / "run"))
     assert evaluated(tmp_path / "run") == [12, 20, 30, 40, 50]
     assert result.evaluations[0].mean == value(result)
+
+
+class Killed(BaseException):
+    """Ends a run at once: nothing is stored any more."""
+
+
+def test_evaluations_since_the_checkpoint_outlive_a_kill(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The journal brings the server past its checkpoint without them; nobody would make them again."""
+    monkeypatch.setattr(live_session, "ThreadPoolExecutor", AtOnce)
+    out = tmp_path / "run"
+
+    def kill(arrival: Arrival, seconds: float, theta: Vector) -> None:
+        if arrival.gradient == 45:
+            raise Killed
+
+    with pytest.raises(Killed):
+        serve(new(out, kill))
+    assert evaluated(out) == [10, 20, 30, 40]
+    parts = restored(out)
+    assert (parts.federation.server.gradients, parts.tree and parts.tree["server"]["gradients"]) == (45, 0)
+    serve(parts)
+    assert evaluated(out) == [10, 20, 30, 40, 45, 50]
+    assert read_arrivals(out / "run.db")["gradient"].tolist() == list(range(1, 51))
+    assert read_table(out / "run.db", "episodes")["gradient"].tolist() == list(range(1, 51))
+    shown = [samples for samples, _ in curves(out)["return/evaluation/exact"]]
+    assert shown == evaluated(out)  # a gradient of this problem is one sample

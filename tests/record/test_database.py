@@ -123,6 +123,17 @@ def test_rewinding_and_running_again_gives_the_same_rows(tmp_path: Path) -> None
     assert rows(tmp_path / "resumed.db") == rows(tmp_path / "whole.db")
 
 
+def test_evaluations_stay_as_far_as_the_journal_reaches(tmp_path: Path) -> None:
+    base = Database(tmp_path / "run.db")
+    for gradient in range(1, 9):
+        base.add_arrivals([arrival(gradient)], 0.0)
+        evaluate(base, gradient)
+    base.rewind(gradients=2, sequence=0, reached=6)
+    base.close()
+    assert list(read_arrivals(tmp_path / "run.db")["gradient"]) == [1, 2]
+    assert list(read_evaluations(tmp_path / "run.db")["gradients"]) == [1, 2, 3, 4, 5, 6]
+
+
 def test_an_evaluation_made_again_replaces_the_first(tmp_path: Path) -> None:
     base = Database(tmp_path / "run.db")
     for mean in (5.0, 6.0):

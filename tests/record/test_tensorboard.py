@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from support import curves
 
 from afedpg.messages import Arrival, Evaluation, Stats, TaskId
 from afedpg.record import tensorboard
@@ -15,17 +16,6 @@ from afedpg.record.tensorboard import TensorBoard
 def arrival(gradient: int, value: float, returns: tuple[float, ...] = ()) -> Arrival:
     stats = Stats(10, returns, tuple(1 for _ in returns))
     return Arrival(gradient, gradient, 0, TaskId(0, gradient), 0, 3, 0.1, 0.1, value, 0.01, 0.1, stats, 40, 40)
-
-
-def curves(folder: Path) -> dict[str, list[tuple[int, float]]]:
-    module = pytest.importorskip(
-        "tensorboard.backend.event_processing.event_accumulator", reason="tensorboard is not installed"
-    )
-    accumulator = module.EventAccumulator(str(folder)).Reload()
-    return {
-        tag: [(point.step, round(point.value, 5)) for point in accumulator.Scalars(tag)]
-        for tag in accumulator.Tags()["scalars"]
-    }
 
 
 def test_points_are_means_over_windows_against_samples(tmp_path: Path) -> None:

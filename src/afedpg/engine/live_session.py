@@ -115,7 +115,7 @@ def restored_parts(
         else:
             server = start_state(config, rule, workload)
         refolded = _fold_again(folder, rule, server, Limits.of(config), start)
-        position = Position(gradients, samples, start + len(refolded.rows), pending)
+        position = Position(gradients, samples, start + len(refolded.rows), pending, refolded.server.gradients)
         rows = config.gradients // config.reports
         recorder = Recorder(folder, config.record, rows, config.reports, position, lock)
         federation = Federation(rule, refolded.server, recorder, on_arrival, Limits.of(config))

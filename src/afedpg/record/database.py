@@ -130,12 +130,17 @@ class Database:
             rows.clear()
         self._waiting = 0
 
-    def rewind(self, gradients: int, sequence: int) -> None:
-        """Removes what came after the checkpoint with so many applied gradients and that next sequence number."""
+    def rewind(self, gradients: int, sequence: int, reached: int = 0) -> None:
+        """Removes what came after the checkpoint with so many applied gradients and that next sequence number.
+
+        A journal that brings the server further, to `reached` gradients, tells again what arrived on the way, but not
+        how good theta was: those evaluations stay.
+        """
         self.commit()
         with self._errors(), self._transaction():
-            for table, column in (("arrivals", "gradient"), ("episodes", "gradient"), ("evaluations", "gradients")):
-                self._connection.execute(f"DELETE FROM {table} WHERE {column} > ?", (gradients,))
+            for table in ("arrivals", "episodes"):
+                self._connection.execute(f"DELETE FROM {table} WHERE gradient > ?", (gradients,))
+            self._connection.execute("DELETE FROM evaluations WHERE gradients > ?", (max(gradients, reached),))
             for table in ("rejected", "waits"):
                 self._connection.execute(f"DELETE FROM {table} WHERE sequence >= ?", (sequence,))
 

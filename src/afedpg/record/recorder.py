@@ -9,12 +9,13 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from numpy.typing import NDArray
 
 from afedpg.config import RecordConfig
 from afedpg.messages import Arrival, Evaluation, Rejected, Stats
 from afedpg.record import checkpoint, tensors
-from afedpg.record.database import Database
+from afedpg.record.database import Database, read_evaluations
 from afedpg.record.disk import write_error
 from afedpg.record.folder import RunFolder, RunLock
 from afedpg.record.journal import Journal
@@ -31,6 +32,7 @@ class Position:
     samples: int = 0
     sequence: int = 0  # of the next event
     pending: dict[str, list[Any]] = field(default_factory=dict)
+    reached: int = 0  # gradients of the server, where the journal brings it past `gradients`
 
 
 class Recorder:
@@ -55,11 +57,12 @@ class Recorder:
         try:
             self.journal = Journal(folder.journal, at.sequence, keep_all=config.keep_reports)
             self.database = Database(folder.database)
-            self.database.rewind(at.gradients, at.sequence)
+            self.database.rewind(at.gradients, at.sequence, at.reached)
             self.database.note("state", "interrupted")  # until it says otherwise
             self.tensorboard = TensorBoard(
                 folder.path, at.samples - self._rows.samples, every=max(1, rows // TENSORBOARD_POINTS)
             )
+            self._show_again(at.gradients)
         except BaseException:
             self._lock.release()
             raise
@@ -90,6 +93,13 @@ class Recorder:
         for evaluation in evaluations:
             self.database.add_evaluation(evaluation, iteration, gradients, samples, seconds)
             self.tensorboard.add_evaluation(evaluation, samples)
+
+    def _show_again(self, gradients: int) -> None:
+        """TensorBoard has dropped the evaluations since the checkpoint; those that run.db kept go there again."""
+        rows = read_evaluations(self.folder.database)
+        for row in np.flatnonzero(rows["gradients"] > gradients):
+            evaluation = Evaluation(rows["kind"][row], rows["mean"][row], environment=rows["environment"][row])
+            self.tensorboard.add_evaluation(evaluation, rows["samples"][row])
 
     def checkpoint_due(self) -> bool:
         waited = time.monotonic() - self._checkpointed_at
