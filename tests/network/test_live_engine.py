@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import time
 from collections.abc import Awaitable, Callable
 from pathlib import Path
@@ -15,6 +16,7 @@ from afedpg.config import from_settings
 from afedpg.engine.grpc import federation_pb2 as pb
 from afedpg.engine.grpc.port import AgentPort
 from afedpg.engine.grpc.wire import encode_report
+from afedpg.engine.status import recall
 from afedpg.messages import Report, Stats, Task
 
 SIZE = 6
@@ -131,6 +133,33 @@ def test_heartbeats_are_answered_and_out_of_place_messages_refused(tmp_path: Pat
         assert port.context.sent[-1].WhichOneof("content") == "heartbeat"
         await served.send(port, pb.FromAgent(join=pb.Join()).SerializeToString())
         assert "out of place" in port.context.newest("refusal").reason
+
+    live(tmp_path, test)
+
+
+def test_a_resumed_server_knows_how_long_ago_an_agent_was_seen(tmp_path: Path) -> None:
+    async def test(served: Served) -> None:
+        await connected(served, 1)
+        served.engine.members[0].heard -= 2
+        stored = json.loads(served.engine.status())
+        stored["time"] -= 1000  # that server stopped a while ago, perhaps before the machine was started again
+        served.engine.members = recall(json.dumps(stored))
+        (agent,) = json.loads(served.engine.status())["agents"]
+        assert agent["state"] == "away"
+        assert agent["last_seen"] == pytest.approx(1002, abs=50)
+        await connected(served, 1)
+        assert json.loads(served.engine.status())["agents"][0]["last_seen"] < 50
+
+    live(tmp_path, test)
+
+
+def test_a_clock_set_back_meanwhile_puts_nobody_into_the_future(tmp_path: Path) -> None:
+    async def test(served: Served) -> None:
+        await connected(served, 1)
+        stored = json.loads(served.engine.status())
+        stored["time"] += 3600
+        served.engine.members = recall(json.dumps(stored))
+        assert 0 <= json.loads(served.engine.status())["agents"][0]["last_seen"] < 50
 
     live(tmp_path, test)
 

@@ -48,14 +48,18 @@ def recall(text: str) -> dict[int, Member]:
     """The agents as an earlier session of the server last described them; nobody is connected yet."""
     from afedpg.engine.live import Member
 
-    agents = json.loads(text)["agents"] if text else []
+    if not text:
+        return {}
+    document = json.loads(text)
+    told = time.monotonic() - max(0.0, time.time() - document["time"])  # in this session's monotonic time
     return {
         entry["agent"]: Member(
-            entry["agent"], entry["name"], gradients=entry["gradients"], rejected=entry["rejected"],
+            entry["agent"], entry["name"], heard=told - entry["last_seen"],
+            gradients=entry["gradients"], rejected=entry["rejected"],
             delay=entry["delay"], compute_seconds=entry["seconds_per_gradient"],
             bytes_up=entry["bytes_up"], bytes_down=entry["bytes_down"],
         )
-        for entry in agents
+        for entry in document["agents"]
     }  # fmt: skip
 
 
