@@ -172,7 +172,7 @@ MUTANTS = [
            "result = self._done.pop(job.task.task_id)", "result = self._done.pop(next(iter(self._done)))",
            f"{BITS} workers_change"),
     Mutant("what an agent says of its failure is lost on the way from a worker", "engine/crew.py",
-           "return _Failure(str(error), expected=True)", "return _Failure(str(error), expected=False)",
+           "ConfigError if isinstance(error, ConfigError) else AfedpgError)", "RuntimeError)",
            f"{BITS} kills_every"),
     Mutant("the lookahead is evaluated", "engine/session.py",
            "self.workload.evaluate(server.theta.astype(np.float32)", "self.workload.evaluate(server.theta_lookahead",

@@ -129,6 +129,32 @@ def test_a_bad_setting_found_late_is_still_a_bad_setting(tmp_path, monkeypatch):
         train("quadratic", **SMALL, out=tmp_path / "run")
 
 
+class Endless(gymnasium.Env):
+    """An episode that no rollout sees the end of."""
+
+    observation_space = gymnasium.spaces.Box(-1.0, 1.0, (2,))
+    action_space = gymnasium.spaces.Discrete(2)
+
+    def reset(self, *, seed=None, options=None):
+        return np.zeros(2, np.float32), {}
+
+    def step(self, action):
+        return np.zeros(2, np.float32), 1.0, False, False, {}
+
+
+def make_endless(agent_id):
+    return Endless()
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_a_bad_setting_is_one_wherever_it_is_found(tmp_path, workers):
+    """Resuming would bring the same: it is not offered."""
+    with pytest.raises(ConfigError, match=r"^steps: agent \d had an episode of more than T = 64 .* --estimator gae$"):
+        train(
+            "CartPole-v1", **CARTPOLE, estimator="reinforce", make_env=make_endless, workers=workers, out=tmp_path / "r"
+        )
+
+
 def test_a_run_that_began_with_another_is_replayed_from_its_checkpoint(tmp_path, monkeypatch):
     """Its own beginning is gone from the journal, and so may be the run it came from."""
     first, second = tmp_path / "first", tmp_path / "second"

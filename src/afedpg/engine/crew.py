@@ -17,7 +17,7 @@ from multiprocessing.connection import Connection, wait
 from typing import Any, NamedTuple, Protocol, TypeVar
 
 from afedpg.engine.process import die_with_parent, dismiss, one_thread
-from afedpg.errors import AfedpgError
+from afedpg.errors import AfedpgError, ConfigError
 from afedpg.messages import AgentState, Report, Task, TaskId, Workload
 
 MOST_DEATHS = 3  # of one worker after another without a result, before their job or their start is to blame
@@ -169,10 +169,10 @@ class _Failure:
     """An exception on its way from a worker: the text, for what was raised may not travel."""
 
     message: str
-    expected: bool  # an AfedpgError, which says all there is to say
+    kind: type[Exception]  # one that is sure to take a message alone
 
     def exception(self) -> Exception:
-        return AfedpgError(self.message) if self.expected else RuntimeError(f"in a worker process:\n{self.message}")
+        return self.kind(self.message)
 
 
 def _serve(connection: Connection, build: Build) -> None:
@@ -190,7 +190,7 @@ def _serve(connection: Connection, build: Build) -> None:
 def _attempt(compute: Callable[[], T]) -> T | _Failure:
     try:
         return compute()
-    except AfedpgError as error:
-        return _Failure(str(error), expected=True)
+    except AfedpgError as error:  # says all there is to say
+        return _Failure(str(error), ConfigError if isinstance(error, ConfigError) else AfedpgError)
     except Exception:
-        return _Failure(traceback.format_exc(), expected=False)
+        return _Failure(f"in a worker process:\n{traceback.format_exc()}", RuntimeError)
