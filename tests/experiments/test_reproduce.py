@@ -19,11 +19,13 @@ from afedpg.cli import main
 from afedpg.config import METHODS
 from afedpg.experiments.choices import (
     EXPERIMENTS,
+    NAMED_TIMINGS,
     SUITABLE,
     Choices,
     Method,
     OwnPart,
     check_methods,
+    check_timing,
     parse_method,
     parse_own,
     parse_seeds,
@@ -223,6 +225,30 @@ def test_a_rule_and_a_clock_of_ones_own_stand_beside_the_papers(tmp_path: Path) 
     assert float(first["finish_seconds"]) in (1.0, 2.0, 3.0, 4.0)
 
 
+@pytest.mark.parametrize(
+    ("timing", "seconds", "told"),
+    [("", "1.1 1.75 2.45 4.0", "1.1, 1.75, 2.45, 4"), ("leader", "1.0 4.0 4.0 4.0", "leader, t_max / t_min = 4")],
+)
+def test_the_clock_told_is_the_one_that_was_used(timing: str, seconds: str, told: str, tmp_path: Path) -> None:
+    assert (
+        reproduce("timeline", *(("--timing", timing) if timing else ()), "--out", str(tmp_path), "--workers", "1") == 0
+    )
+    rows = rows_of(tmp_path / "timeline" / "timeline.csv")
+    assert [row["finish_seconds"] for row in rows[:4]] == seconds.split()
+    verdict = json.loads((tmp_path / "timeline" / "verdict.json").read_text())
+    assert verdict["settings"]["seconds per gradient"] == told
+    assert verdict["pictures"][0]["caption"].endswith(f"4 agents; seconds per gradient: {told}.")
+
+
+@pytest.mark.parametrize("timing", [*NAMED_TIMINGS, ""])
+def test_an_experiment_runs_under_the_clock_named_and_no_other(timing: str) -> None:
+    choices = Choices("smoke", Path(), 1, tasks=("quadratic",), seeds=(0,), timing=timing)
+    for id in check_timing("all", timing):
+        used = {job.settings.config.timing.timing for job in experiment(id).jobs(choices)}  # type: ignore[attr-defined]
+        usual = {"heterogeneity": {"straggler", "leader"}, "timeline": {"list"}}.get(id, {"linear"})
+        assert used == ({timing} if timing else usual)
+
+
 def test_other_code_is_another_run(tmp_path: Path) -> None:
     file = tmp_path / "my_file.py"
     names = []
@@ -288,6 +314,12 @@ def test_a_method_that_does_not_suit_the_figure_is_one_line(
     assert not (tmp_path / "out").exists()
 
 
+def test_a_timing_that_does_not_suit_the_figure_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
+    assert reproduce("heterogeneity", "--timing", "pareto") == 2
+    error = "heterogeneity takes straggler, leader or FILE.py:FUNCTION, not pareto"
+    assert capsys.readouterr().err == f"afedpg: timing: {error}\n"
+
+
 def test_all_keeps_to_the_figures_that_show_a_method_named() -> None:
     own = Method("own-rule", OwnPart("my_file.py", "rule", "0"))
     assert check_methods("all", ()) == EXPERIMENTS
@@ -305,6 +337,10 @@ def test_figures_left_out_are_named(monkeypatch: pytest.MonkeyPatch, capsys: pyt
     assert reproduce("all", "--methods", "a3c,fedpg") == 0
     assert made == [id for id in EXPERIMENTS if id != "heterogeneity"]
     assert capsys.readouterr().err == "left out, as they show none of the methods named: heterogeneity\n"
+    made.clear()
+    assert reproduce("all", "--timing", "pareto") == 0
+    assert made == [id for id in EXPERIMENTS if id != "heterogeneity"]
+    assert capsys.readouterr().err == "left out, as their timing models are not the one named: heterogeneity\n"
 
 
 @pytest.mark.parametrize("id", EXPERIMENTS)

@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 from afedpg.commands.parser import command, workers_of
-from afedpg.config import TIMINGS
 from afedpg.errors import ConfigError
 from afedpg.experiments.choices import (
     EXPERIMENTS,
@@ -19,12 +18,11 @@ from afedpg.experiments.choices import (
     check_methods,
     check_preset,
     check_tasks,
+    check_timing,
     parse_method,
     parse_own,
     parse_seeds,
 )  # fmt: skip
-
-NAMED_TIMINGS = tuple(name for name in TIMINGS if name not in ("list", "trace"))  # those need more than a name
 
 
 def add_commands(commands: Any) -> None:
@@ -55,12 +53,11 @@ def read_choices(options: argparse.Namespace) -> tuple[tuple[str, ...], Choices]
         raise ConfigError(f"scale: unknown '{options.scale}'; choose from {', '.join(SCALES)}")
     workers = workers_of(options, os.cpu_count() or 1)
     tasks = check_tasks(tuple(options.tasks.split(","))) if options.tasks else ()
-    timing = options.timing or ""
-    own_timing = parse_own(timing, "timing") if ".py" in timing else None
-    if timing and own_timing is None and timing not in NAMED_TIMINGS:
-        raise ConfigError(f"timing: unknown '{timing}'; choose from {', '.join(NAMED_TIMINGS)}, or FILE.py:FUNCTION")
+    own_timing = parse_own(options.timing, "timing") if ".py" in (options.timing or "") else None
+    timing = "" if own_timing else options.timing or ""
+    suited = check_timing(options.id, timing)
     methods = tuple(parse_method(text) for text in options.methods.split(",")) if options.methods else ()
-    return check_methods(options.id, methods), Choices(
+    return tuple(id for id in check_methods(options.id, methods) if id in suited), Choices(
         scale=options.scale,
         out=Path(options.out or f"reproduced/{options.scale}"),
         workers=workers,
@@ -68,18 +65,23 @@ def read_choices(options: argparse.Namespace) -> tuple[tuple[str, ...], Choices]
         seeds=parse_seeds(options.seeds) if options.seeds else (),
         methods=methods,
         preset=check_preset(options.preset),
-        timing="" if own_timing else timing,
+        timing=timing,
         own_timing=own_timing,
     )
+
+
+def _say_what_is_left_out(suited: tuple[str, ...], why: str) -> None:
+    if left_out := [id for id in EXPERIMENTS if id not in suited]:
+        print(f"left out, as {why}: {', '.join(left_out)}", file=sys.stderr)
 
 
 def _reproduce(options: argparse.Namespace) -> int:
     ids, choices = read_choices(options)
     from afedpg.experiments.reproduce import reproduce
 
-    left_out = [id for id in EXPERIMENTS if options.id == "all" and id not in ids]
-    if left_out and not options.json:
-        print(f"left out, as they show none of the methods named: {', '.join(left_out)}", file=sys.stderr)
+    if options.id == "all" and not options.json:
+        _say_what_is_left_out(check_methods("all", choices.methods), "they show none of the methods named")
+        _say_what_is_left_out(check_timing("all", choices.timing), "their timing models are not the one named")
     done = reproduce(ids, choices, quiet=options.json)
     if options.json:
         verdicts = {id: [verdict.to_dict() for verdict in outcome.verdicts] for id, outcome in done.items()}

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from afedpg.config import METHODS, PROBLEMS, SHORT_NAMES, presets
+from afedpg.config import METHODS, PROBLEMS, SHORT_NAMES, TIMINGS, presets
 from afedpg.errors import ConfigError
 
 EXPERIMENTS = (
@@ -23,6 +23,8 @@ SUITABLE = {  # the methods each experiment can show
     "complexity": ("pg-plain", "pg", "fedpg", "afedpg", "afedpg-vanilla"),
 }
 BESIDE = {"heterogeneity": "fedpg"}  # there in any case: what the others are compared with
+NAMED_TIMINGS = tuple(name for name in TIMINGS if name not in ("list", "trace"))  # those need more than a name
+SHOWN_TIMINGS = {"heterogeneity": ("straggler", "leader")}  # where a figure has timing models of its own
 
 
 @dataclass(frozen=True)
@@ -123,6 +125,16 @@ def check_methods(id: str, methods: tuple[Method, ...]) -> tuple[str, ...]:
         suit = ", ".join(SUITABLE[id]) + (f" beside {beside}" if beside else "")
         raise ConfigError(f"methods: {id} takes {suit}, not {', '.join(wrong) or f'{beside} alone'}")
     return (id,)
+
+
+def check_timing(id: str, timing: str) -> tuple[str, ...]:
+    """The experiments that a named timing model suits, which must be one of them; a function of one's own suits all."""
+    if timing and timing not in NAMED_TIMINGS:
+        raise ConfigError(f"timing: unknown '{timing}'; choose from {', '.join(NAMED_TIMINGS)}, or FILE.py:FUNCTION")
+    suited = tuple(one for one in EXPERIMENTS if not timing or timing in SHOWN_TIMINGS.get(one, NAMED_TIMINGS))
+    if id != "all" and id not in suited:
+        raise ConfigError(f"timing: {id} takes {', '.join(SHOWN_TIMINGS[id])} or FILE.py:FUNCTION, not {timing}")
+    return suited
 
 
 def parse_own(text: str, field: str) -> OwnPart:

@@ -268,7 +268,7 @@ def outcome(choices: Choices) -> Outcome:
         shown=("complexity", "complexity-agents"),
         settings={
             "agents": AGENTS,
-            "timing": "linear spread, t_max = 4 t_min" if not choices.own_timing else choices.own_timing.label,
+            "timing": jobs(choices)[0].settings.clock,
             "seeds": list(choices.pick_seeds(*SEEDS)),
             "K": [f"{study.name}: {study.gradients[choices.scale]:,}" for study in STUDIES.values()],
         },

@@ -15,14 +15,13 @@ from matplotlib.figure import Figure
 
 from afedpg.engine.timing import make_timing
 from afedpg.experiments import plotting
-from afedpg.experiments.choices import BESIDE, SUITABLE, Choices, Method
+from afedpg.experiments.choices import BESIDE, SHOWN_TIMINGS, SUITABLE, Choices, Method
 from afedpg.experiments.jobs import Plan
 from afedpg.experiments.measurements import Measurement
 from afedpg.experiments.outcome import Outcome, Picture, Verdict, rule
 from afedpg.experiments.tables import Table, table
 
 TITLE = "Time saved by not waiting, against the spread of speeds"
-MODELS = ("straggler", "leader")
 ITERATIONS = 100  # K = 100 N gradients, so the count's last, unfinished gradients are 1% at most
 AGENTS = {"smoke": (2, 8, 32), "short": (2, 4, 8, 16, 64, 256), "full": tuple(2**power for power in range(1, 11))}
 SPREADS = {"smoke": (1, 4, 10, 100), "short": (1, 2, 4, 10, 30, 100), "full": (1, 2, 3, 4, 6, 10, 20, 30, 50, 70, 100)}
@@ -40,7 +39,8 @@ class Point:
 
 
 def points(choices: Choices) -> list[Point]:
-    models = ("own",) if choices.own_timing else MODELS
+    named = (choices.timing,) if choices.timing else SHOWN_TIMINGS["heterogeneity"]
+    models = ("own",) if choices.own_timing else named
     spreads = (1,) if choices.own_timing else SPREADS[choices.scale]
     return [_point(choices, *place) for place in _product(models, AGENTS[choices.scale], spreads)]
 

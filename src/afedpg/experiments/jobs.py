@@ -17,7 +17,7 @@ from typing import Any, Protocol
 
 from afedpg import __version__
 from afedpg import config as configuration
-from afedpg.config import Config
+from afedpg.config import Config, TimingConfig
 from afedpg.engine.federation import OnArrival
 from afedpg.engine.training import Own, resume, run
 from afedpg.errors import AfedpgError
@@ -76,9 +76,25 @@ class Settings:
         words = f"{config.task}-{self.method.word}-n{config.agents}-k{config.iterations}-seed{config.seed}"
         return re.sub(r"[^A-Za-z0-9._-]", "_", f"{words}-{digest}")
 
+    @property
+    def clock(self) -> str:
+        """Agents' seconds per gradient, in words."""
+        return self.timing.label if self.timing else _describe(self.config.timing)
+
     def own(self) -> Own:
         eta = None if self.eta_power is None else StepPower(self.config.schedule.eta, self.eta_power)
         return own_of(self.method.own, self.timing, eta)
+
+
+def _describe(timing: TimingConfig) -> str:
+    spread = f", t_max / t_min = {timing.spread:g}"
+    told = {
+        "linear": spread, "straggler": spread, "leader": spread, "lognormal": f", sigma = {timing.sigma:g}",
+        "pareto": f", shape = {timing.shape:g}",
+    }  # fmt: skip
+    if timing.timing == "list":
+        return ", ".join(f"{seconds:g}" for seconds in timing.speeds)
+    return timing.timing + told.get(timing.timing, "")
 
 
 def _chosen(config: Config) -> dict[str, Any]:

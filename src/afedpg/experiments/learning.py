@@ -50,7 +50,7 @@ class LearningPlan:
         found: dict[str, Any] = {
             "preset": self.choices.preset or "none",
             "seeds": sorted({config.seed for config in configs}),
-            "timing": self.choices.own_timing.label if self.choices.own_timing else _clock(configs[0].timing),
+            "timing": runs[0].settings.clock,
         }
         for config in configs:
             schedule, agent = config.schedule, config.agent
@@ -60,10 +60,6 @@ class LearningPlan:
                 text += f"{agent.baseline} baseline, observation scaling {'on' if agent.scale_observations else 'off'}"
             found[f"{config.task}, {config.method}, K {config.iterations} per agent"] = text
         return found
-
-
-def _clock(timing: Any) -> str:
-    return f"{timing.timing}, t_max / t_min = {timing.spread:g}" if timing.timing == "linear" else str(timing.timing)
 
 
 def learning_plan(choices: Choices) -> LearningPlan:
