@@ -175,6 +175,17 @@ SECTIONS = {
     "network": NetworkConfig, "ray": RayConfig,
 }  # fmt: skip
 
+LIVE = ("local", "ray", "grpc")
+HEEDED_BY = {  # settings that mean something to some engines alone
+    **dict.fromkeys((entry.name for entry in fields(TimingConfig)), ("virtual",)),
+    "deadline": LIVE, "durable": LIVE, "lease": ("local", "grpc"), "max_rate": ("local", "grpc"),
+    **dict.fromkeys((entry.name for entry in fields(RayConfig)), ("ray",)),
+}  # fmt: skip
+
+
+def heeds(engine: str, name: str) -> bool:
+    return engine in HEEDED_BY.get(name, ENGINES)
+
 
 def options() -> Iterator[tuple[str | None, dataclasses.Field[Any]]]:
     """Every setting as (section, field); names are unique across sections, so the command line needs no prefixes."""
@@ -293,6 +304,19 @@ def validate(config: Config) -> Config:
     return config
 
 
+def check_heeded(config: Config) -> Config:
+    """The config itself if its engine heeds all that was set. Apart from `validate`: a stored run opens as it is."""
+    own = {name.partition(":")[0] for name in config.own}
+    for section, entry in options():
+        value = getattr(config if section is None else getattr(config, section), entry.name)
+        given = value != default_of(entry) or entry.name in own
+        engines = " or ".join(
+            "`afedpg server`" if engine == "grpc" else f"--engine {engine}" for engine in HEEDED_BY.get(entry.name, ())
+        )
+        _require(not given or heeds(config.engine, entry.name), f"{entry.name}: only used with {engines}")
+    return config
+
+
 def _require(holds: bool, message: str) -> None:
     if not holds:
         raise ConfigError(message)
@@ -379,7 +403,6 @@ def _check_ray(config: Config) -> None:
     address, takes = config.ray.ray_address, {"agent_cpus": config.ray.agent_cpus, "agent_gpus": config.ray.agent_gpus}
     remote = "://" in address
     _require(not remote, f"ray_address: {address}; run this on a machine of the cluster, with --ray-address auto")
-    _require(not address or config.engine == "ray", "ray_address: only used with --engine ray")
     _require(takes["agent_cpus"] > 0, f"agent_cpus: {takes['agent_cpus']} must be above 0")
     for name, amount in takes.items():
         whole = 0 <= amount <= 1 or amount == int(amount) > 0

@@ -6,6 +6,7 @@ import pytest
 
 from afedpg import train
 from afedpg.cli import main
+from afedpg.errors import ConfigError
 
 TRAIN = ("train", "quadratic")
 
@@ -77,6 +78,17 @@ CASES = {
     "--evaluate-every -1": "evaluate_every: -1",
     "--gamma 1.5": "gamma: 1.5",
     "--workers 0": "workers: 0",
+    "--method fedpg --deadline 0.5": "deadline: only used with --engine local or --engine ray or `afedpg server`",
+    "--lease 5": "lease: only used with --engine local or `afedpg server`",
+    "--engine ray --max-rate 5": "max_rate: only used with --engine local or `afedpg server`",
+    "--agent-cpus 2": "agent_cpus: only used with --engine ray",
+    "--engine local --fastest 100": "fastest: only used with --engine virtual",
+    "--engine local --timing pareto": "timing: only used with --engine virtual",
+    "--engine local --silent 1": "silent: only used with --engine virtual",
+    "--engine ray --late 0=1000": "late: only used with --engine virtual",
+    "--engine ray --drop 0=1000": "drop: only used with --engine virtual",
+    "--engine local --workers 2": "workers: only used with --engine virtual",
+    "--engine ray --workers 2": "workers: only used with --engine virtual",
     "--preset nosuch": "preset: there is no 'nosuch' for quadratic",
     "--preset nosuch.toml": "preset: there is no file nosuch.toml",
     "--from nosuch": "run: there is no folder {here}/nosuch\n",
@@ -90,6 +102,21 @@ CASES = {
 def test_a_setting_that_makes_no_sense(given, said, capsys, empty_folder):
     assert said.replace("{here}", str(empty_folder)) in refused(capsys, *TRAIN, *given.split())
     assert list(empty_folder.iterdir()) == []
+
+
+@pytest.mark.parametrize("given", ["--engine virtual", "--timing pareto", "--silent 1", "--agent-cpus 2"])
+def test_a_server_has_no_settings_of_other_engines(given, capsys, empty_folder):
+    line = refused(capsys, "server", "quadratic", "--insecure", "--out", "run", *given.split())
+    assert f"unrecognized arguments: {given}" in line
+    (empty_folder / "mine.toml").write_text("silent = [1]\n")
+    line = refused(capsys, "server", "quadratic", "--insecure", "--out", "run", "--preset", "mine.toml")
+    assert line == "afedpg: silent: only used with --engine virtual\n"
+    assert [path.name for path in empty_folder.iterdir()] == ["mine.toml"]
+
+
+def test_a_timing_model_of_ones_own_is_for_virtual_time():
+    with pytest.raises(ConfigError, match=r"^timing: only used with --engine virtual$"):
+        train("quadratic", engine="local", timing=lambda agent, n: 1.0)
 
 
 @pytest.mark.parametrize("task", ["nosuch", "NoSuchEnvironment-v0", "../quadratic"])

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from afedpg.config import Config, TimingConfig
+from afedpg.config import Config, TimingConfig, check_heeded
 from afedpg.errors import AfedpgError, ConfigError
 from afedpg.messages import Arrival, Stats, TaskId
 from afedpg.record import folder
@@ -34,6 +34,13 @@ def test_the_configuration_comes_back(tmp_path: Path) -> None:
     assert folder.open_run(made.path) == made
     assert made.config() == CONFIG
     assert [path.name for path in made.path.iterdir()] == ["run.toml"]
+
+
+def test_a_stored_run_opens_with_settings_that_a_new_one_would_be_refused(tmp_path: Path) -> None:
+    config = replace(CONFIG, engine="local")
+    with pytest.raises(ConfigError, match=r"^timing: only used with --engine virtual$"):
+        check_heeded(config)
+    assert folder.create(tmp_path / "run", config).config() == config
 
 
 def test_runs_of_two_methods_differ_in_one_line(tmp_path: Path) -> None:

@@ -6,7 +6,6 @@ import argparse
 import json
 import logging
 import os
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -36,7 +35,7 @@ def _add_server(commands: Any) -> None:
     help = "serve a federation: agents on other machines dial in"
     example = "afedpg server hopper --preset tuned --listen 0.0.0.0:7443 --cert certs/server --out runs/hospital"
     parser = command(commands, "server", help, example, _server)
-    add_settings(parser)
+    add_settings(parser, engine="grpc")
     parser.add_argument(
         "--listen", metavar="HOST:PORT", default=LISTEN, help=f"where agents dial in (default: {LISTEN})"
     )
@@ -61,8 +60,8 @@ def _server(options: argparse.Namespace) -> int:
     _log_to_stderr()
     place, out = _place(options), Path(options.out)
     going_on = options.resume and (out / "run.toml").is_file()
-    config = open_run(out).config() if going_on else configure(options.task, options.preset, given_settings(options))
-    config = replace(config, engine="grpc")
+    given = {**given_settings(options), "engine": "grpc"}
+    config = open_run(out).config() if going_on else configure(options.task, options.preset, given)
     with Display(config, quiet=options.json) as display:
         if going_on:
             result = resume_server(

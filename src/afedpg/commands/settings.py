@@ -13,24 +13,25 @@ from typing import Any
 from afedpg import config as configuration
 
 
-def add_settings(parser: argparse.ArgumentParser) -> None:
-    """TASK, everything a run can be told, and --preset."""
+def add_settings(parser: argparse.ArgumentParser, engine: str | None = None) -> None:
+    """TASK, everything a run can be told, and --preset; of a command with an engine of its own, what that one heeds."""
     for name in (None, *configuration.SECTIONS):
-        add_section(parser, name)
+        add_section(parser, name, engine)
     parser.add_argument("--preset", help="settings to start from: paper, tuned, or a .toml file of your own")
 
 
-def add_section(parser: argparse.ArgumentParser, name: str | None) -> None:
+def add_section(parser: argparse.ArgumentParser, name: str | None, engine: str | None = None) -> None:
     """The settings of one section of a configuration; None: those above all sections."""
-    kind = configuration.SECTIONS[name] if name else None
+    mine = [entry for section, entry in configuration.options() if section == name and entry.name != "own"]
+    if engine:
+        mine = [entry for entry in mine if entry.name != "engine" and configuration.heeds(engine, entry.name)]
+    kind = configuration.SECTIONS[name] if name and mine else None
     group = parser.add_argument_group(name, (kind.__doc__ or "").strip()) if kind else parser
-    for section, entry in configuration.options():
-        if section != name or entry.name == "own":
-            continue
+    for entry in mine:
         if entry.name == "task":
             parser.add_argument("task", metavar="TASK", help=entry.metadata["help"])
         else:
-            _add_option(group, entry, configuration.hint_of(section, entry.name))
+            _add_option(group, entry, configuration.hint_of(name, entry.name))
 
 
 def _add_option(group: Any, entry: dataclasses.Field[Any], hint: Any) -> None:

@@ -120,10 +120,10 @@ def train(
 
 
 def configure(task: str, preset: str | None, settings: Mapping[str, Any], own: Own = Own()) -> Config:
-    """Defaults, under the preset, under the settings given; validated."""
+    """Defaults, under the preset, under the settings given; validated, and nothing among them that would be ignored."""
     base = configuration.load_preset(task, preset) if preset else {}
     settings = configuration.with_whole_paths({**base, **settings, "task": task, "own": own.names()})
-    return configuration.validate(configuration.from_settings(settings))
+    return configuration.check_heeded(configuration.validate(configuration.from_settings(settings)))
 
 
 def run(
@@ -136,6 +136,7 @@ def run(
     until: int | None = None,
 ) -> Result:
     """A new run of a validated configuration; `until` ends it after so many gradients, as `replay` does."""
+    _check_workers(config, workers)
     if config.engine == "ray":
         from afedpg.engine.ray.run import run_ray
 
@@ -177,6 +178,7 @@ def resume(
             f"{next(iter(cluster))}: only used with --engine ray; this is a run of --engine {config.engine}"
         )
     check_own(config, own)
+    _check_workers(config, workers)
     for change in folder.changed_versions():
         warn(f"{change}: the bits may differ from an uninterrupted run")
     if config.engine == "ray":
@@ -285,7 +287,12 @@ def _crew(config: Config, own: Own, workload: Workload, workers: int, interrupti
     return Pool(own.workload(config), min(workers, config.agents), interruption.check)
 
 
+def _check_workers(config: Config, workers: int) -> None:
+    if workers != 1 and config.engine != "virtual":
+        raise ConfigError("workers: only used with --engine virtual; elsewhere every agent is a process of its own")
+
+
 def default_workers(config: Config) -> int:
     """One per core where the work is worth the start of a process; a synthetic gradient or a short run is not."""
     short = config.iterations * config.agents * config.agent.steps < WORTH_A_WORKER
-    return 1 if config.synthetic or short else min(os.cpu_count() or 1, config.agents)
+    return 1 if config.engine != "virtual" or config.synthetic or short else min(os.cpu_count() or 1, config.agents)
