@@ -30,6 +30,26 @@ def test_one_local_agent_gives_the_bits_of_virtual_time(tmp_path: Path) -> None:
     assert 0 < again.seconds <= local.seconds
 
 
+def test_segments_are_played_back_as_fast_as_they_were(tmp_path: Path) -> None:
+    """A trace holds seconds per gradient, whatever share of one a report is: here T/n = 8 reports."""
+    settings = {
+        "method": "a3c", "agents": 1, "iterations": 10, "steps": 256, "segment": 32, "hidden": (4,),
+        "evaluate_episodes": 1, "evaluate_kind": "sampled",
+    }  # fmt: skip
+    arrived: list[float] = []
+    afedpg.train(
+        "CartPole-v1", engine="local", out=tmp_path / "local", **settings,
+        on_arrival=lambda arrival, seconds, theta: arrived.append(seconds),
+    )  # fmt: skip
+    real = arrived[-1] - arrived[0]
+    arrived.clear()
+    afedpg.train(
+        "CartPole-v1", timing="trace", trace=str(tmp_path / "local" / "trace.csv"), **settings,
+        on_arrival=lambda arrival, seconds, theta: arrived.append(seconds),
+    )  # fmt: skip
+    assert real / 4 < arrived[-1] - arrived[0] <= real * 1.01  # what the server took in between is not in it
+
+
 def agents_of(pid: int) -> list[psutil.Process]:
     return [child for child in children(pid) if alive(child) and "spawn_main" in " ".join(child.cmdline())]
 

@@ -154,7 +154,7 @@ def run_live(
     config, recorder = parts.config, parts.federation.recorder
     if config.method == "fedpg" and not config.network.deadline:
         _log.warning("fedpg waits for its slowest agent, however slow; --deadline SECONDS closes a round without it")
-    trace = None if recorder is None else TraceWriter(recorder.folder.path / TRACE)
+    trace = None if recorder is None else TraceWriter(recorder.folder.path / TRACE, parts.workload.cost)
     engine = LiveEngine(parts.federation, config.network, transport, trace, watchers, parts.seconds, keeper)
     if recorder is not None and parts.tree is not None:
         engine.members = recall(read_notes(recorder.folder.database).get("status", ""))

@@ -6,16 +6,17 @@ from pathlib import Path
 
 
 class TraceWriter:
-    """Appends agent,seconds rows in the order the gradients arrived."""
+    """Appends agent,seconds rows in the order the reports arrived; `cost` is the share of a gradient that one takes."""
 
-    def __init__(self, file: Path) -> None:
+    def __init__(self, file: Path, cost: float) -> None:
+        self._cost = cost
         new = not file.exists()
         self._stream = file.open("a", encoding="ascii")
         if new:
             self._stream.write("agent,seconds\n")
 
     def add(self, agent_id: int, seconds: float) -> None:
-        self._stream.write(f"{agent_id},{max(seconds, 1e-9):.9f}\n")
+        self._stream.write(f"{agent_id},{max(seconds / self._cost, 1e-9):.9f}\n")
 
     def flush(self) -> None:
         self._stream.flush()
