@@ -88,6 +88,17 @@ def test_a_run_that_cannot_be_read_is_left_out_and_said_to_be(runs, capsys):
     assert shown.err.count("\n") == 1
 
 
+@pytest.mark.parametrize(("folder", "others"), [("runs", 4), ("runs/brok\x1b[31men", 0)])
+def test_a_list_names_the_run_that_cannot_be_read(runs, capsys, folder, others):
+    (runs / "brok\x1b[31men").mkdir()
+    (runs / "brok\x1b[31men" / "run.toml").write_text("?")
+    assert main(["runs", folder]) == 0
+    shown = capsys.readouterr()
+    assert len(shown.out.splitlines()) == others
+    assert shown.err.startswith(r"warning: left out: runs/brok\x1b[31men/run.toml is not TOML")
+    assert shown.err.count("\n") == 1
+
+
 def test_a_seed_counts_once(runs, capsys):
     train("quadratic", agents=3, iterations=40, seed=1, out="runs/again")
     shown = said(capsys, "--json")

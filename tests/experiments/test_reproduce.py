@@ -33,7 +33,7 @@ from afedpg.experiments.choices import (
 from afedpg.experiments.jobs import A3C_RATE, Plan, RunJob
 from afedpg.experiments.reproduce import experiment
 from afedpg.record.database import read_arrivals, read_evaluations
-from afedpg.record.folder import list_runs
+from afedpg.record.folder import find_runs
 
 OWN = """
 from dataclasses import replace
@@ -84,7 +84,7 @@ def test_every_file_is_there(speedup: Path) -> None:
     (verdict,) = json.loads((folder / "verdict.json").read_text())["verdicts"]
     assert verdict["verdict"] == "holds"  # a quadratic: N = 8 needs an eighth
     assert verdict["value"] == float(rows_of(folder / "sample-speedup-ratios.csv")[-1]["ratio"])
-    assert len(list_runs(speedup / "runs")) == 12
+    assert len(find_runs(speedup / "runs")) == 12
     report = (speedup / "report.html").read_text()
     assert "data:image/png;base64," in report
     assert html.escape(verdict["claim"]) in report
@@ -96,7 +96,7 @@ def test_the_curves_are_those_of_the_runs(speedup: Path) -> None:
     mine = [
         r for r in rows_of(speedup / "sample-speedup" / "sample-speedup.csv") if r["agents"] == "8" and r["seed"] == "1"
     ]
-    (run,) = [r for r in list_runs(speedup / "runs") if (r.agents, r.seed) == (8, 1)]
+    (run,) = [r for r in find_runs(speedup / "runs") if (r.config().agents, r.config().seed) == (8, 1)]
     arrivals = read_arrivals(run.path / "run.db")
     assert len(mine) == 200  # 400 gradients, two in each part
     for place in (0, 57, 199):
@@ -127,7 +127,7 @@ def test_a_second_time_computes_nothing(speedup: Path, capsys: pytest.CaptureFix
 def test_replay_of_a_run_without_its_events_names_what_proves_it(
     speedup: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    run = list_runs(speedup / "runs")[0].path
+    run = find_runs(speedup / "runs")[0].path
     capsys.readouterr()
     assert main(["replay", str(run)]) == 1
     error = capsys.readouterr().err

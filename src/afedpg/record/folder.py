@@ -29,7 +29,7 @@ from afedpg.record.disk import is_full, write_error, write_text
 PACKAGES = ("afedpg", "numpy", "torch", "mujoco", "gymnasium", "numba")
 DEPTH = 5  # of folders in folders that are searched for runs: sweeps, seeds, reproductions
 _VERSIONS = "versions"
-_LOCK_PATIENCE = 0.3  # seconds; `list_runs` holds a lock for microseconds to see whether it is free
+_LOCK_PATIENCE = 0.3  # seconds; `is_written` holds the lock for microseconds to see whether it is free
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,9 +59,9 @@ class RunFolder:
         return self.path / "policy.safetensors"
 
     def config(self) -> Config:
+        document = self._document()
+        document.pop(_VERSIONS, None)
         try:
-            document = self._document()
-            document.pop(_VERSIONS, None)
             return validate(from_dict(document))
         except ConfigError as error:
             raise ConfigError(f"{self.toml}: {error}") from error
@@ -227,17 +227,6 @@ def _search(root: Path, depth: int) -> Iterator[Path]:
     elif depth:
         for path in root.iterdir():
             yield from _search(path, depth - 1)
-
-
-def list_runs(root: Path) -> list[RunSummary]:
-    """Every run folder in `root`, by name; a run whose configuration cannot be read is left out."""
-    summaries = []
-    for run in find_runs(root):
-        try:
-            summaries.append(summarize(run))
-        except AfedpgError:
-            continue
-    return summaries
 
 
 def summarize(run: RunFolder) -> RunSummary:
