@@ -48,7 +48,8 @@ class Task:
 
 @dataclass(frozen=True, slots=True)
 class Stats:
-    """What an agent tells of its rollout beside the gradient; recorded, never used by the server."""
+    """What an agent tells of its rollout beside the gradient: recorded, counted as samples, and what `stop_at_return`
+    looks at. Theta does not depend on it."""
 
     steps: int = 0
     returns: tuple[float, ...] = ()  # of the episodes that ended in this rollout

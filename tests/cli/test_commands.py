@@ -13,6 +13,7 @@ from safetensors.numpy import load_file
 
 from afedpg import train
 from afedpg.cli import main
+from afedpg.engine.replay import recompute
 from afedpg.record import checkpoint
 from afedpg.record.database import read_arrivals, read_evaluations
 
@@ -81,6 +82,25 @@ def test_runs_are_listed(capsys):
     assert done(capsys, "runs", "runs/broken").startswith("runs/broken  interrupted")
     Path("runs/empty").mkdir()
     assert done(capsys, "runs", "runs/empty").startswith("no runs in runs/empty")
+
+
+def test_a_run_is_recomputed_by_as_many_workers_as_it_is_trained_by(capsys, monkeypatch):
+    steps = ("--agents", "2", "--iterations", "2", "--steps", "16", "--hidden", "4", "--evaluate-episodes", "1")
+    done(capsys, "train", "CartPole-v1", *steps, "--out", "run")
+    monkeypatch.setattr("afedpg.engine.training.WORTH_A_WORKER", 0)
+    monkeypatch.setattr("os.cpu_count", lambda: 2)
+    used = []
+
+    def spy(path, workers):
+        used.append(workers)
+        return recompute(path, workers=1)
+
+    monkeypatch.setattr("afedpg.engine.replay.recompute", spy)
+    for given in ([], ["--workers", "1"]):
+        assert "same bits: recomputed" in done(capsys, "replay", "run", "--recompute", *given)
+    assert used == [2, 1]
+    assert main(["replay", "run", "--workers", "2"]) == 2
+    assert capsys.readouterr().err.startswith("afedpg: workers: only used with --recompute")
 
 
 def test_several_seeds_are_several_runs(capsys, empty_folder):

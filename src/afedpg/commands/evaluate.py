@@ -10,7 +10,7 @@ from typing import Any
 
 from afedpg.commands.outcome import show_evaluations
 from afedpg.commands.parser import add_run, add_workers, command, workers_of
-from afedpg.errors import AfedpgError
+from afedpg.errors import AfedpgError, ConfigError
 
 
 def add_commands(commands: Any) -> None:
@@ -46,8 +46,17 @@ def _evaluate(options: argparse.Namespace) -> int:
 
 def _replay(options: argparse.Namespace) -> int:
     from afedpg.engine.replay import recompute, replay
+    from afedpg.engine.training import default_workers
+    from afedpg.record.folder import open_run
 
-    done = recompute(options.run, workers=workers_of(options, 1)) if options.recompute else replay(options.run)
+    if options.recompute:
+        done = recompute(
+            options.run, workers=workers_of(options, default_workers(open_run(Path(options.run)).config()))
+        )
+    elif options.workers is not None:
+        raise ConfigError("workers: only used with --recompute; the journal is folded by one process")
+    else:
+        done = replay(options.run)
     if options.json:
         print(json.dumps({**dataclasses.asdict(done), "agrees": done.agrees}))
     elif done.agrees:

@@ -87,10 +87,6 @@ class Processes:
         names = tuple(f"agent-{number}" for number in range(self.build.config.agents))
         self.place = Place("127.0.0.1:0", token=secrets.token_hex(16), names=names)
 
-    @property
-    def pids(self) -> list[int]:
-        return [agent.process.pid for agent in self._agents]
-
     def start(self, port: int) -> None:
         self._port = port
         self._agents = [_Agent(self._spawn(number), time.monotonic()) for number in range(self.build.config.agents)]
