@@ -57,11 +57,12 @@ class Served:
         self.service = Service(self.engine, Roster(folder / "agents.json"), agreed, False, "", None)
         self.config = config
 
-    def connect(self, agent_id: int) -> AgentPort:
+    def connect(self, agent_id: int, line: Any = None) -> AgentPort:
         handler = asyncio.current_task()
         assert handler is not None
         rate = self.config.network.max_rate
-        port = AgentPort(Line(), f"agent-{agent_id}", agent_id, Bucket(rate, rate), self.service.on_disk, handler)
+        context = line or Line()
+        port = AgentPort(context, f"agent-{agent_id}", agent_id, Bucket(rate, rate), self.service.on_disk, handler)
         self.engine.join(agent_id, port.name, port)
         return port
 

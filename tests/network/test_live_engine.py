@@ -164,6 +164,67 @@ def test_a_clock_set_back_meanwhile_puts_nobody_into_the_future(tmp_path: Path) 
     live(tmp_path, test)
 
 
+class Slow:
+    """A line that takes nothing before it is open."""
+
+    def __init__(self) -> None:
+        self.open = asyncio.Event()
+        self.sent: list[str] = []
+
+    async def write(self, data: bytes) -> None:
+        await self.open.wait()
+        self.sent.append(str(pb.FromServer.FromString(data).WhichOneof("content")))
+
+
+async def in_mid_write(served: Served) -> AgentPort:
+    """Its handler itself is sending it its Task."""
+    ports: list[AgentPort] = []
+
+    async def handle() -> None:
+        ports.append(served.connect(0, Slow()))
+        await ports[0].flush()
+        await asyncio.sleep(60)
+
+    asyncio.ensure_future(handle())
+    await asyncio.sleep(0)
+    served.service.ports.add(ports[0])
+    return ports[0]
+
+
+@pytest.mark.parametrize("last_word", ["finished", "refusal"])
+def test_who_is_being_sent_a_task_still_hears_the_last_word(tmp_path: Path, last_word: str) -> None:
+    async def test(served: Served) -> None:
+        port = await in_mid_write(served)
+        if last_word == "finished":
+            served.engine.ended = True
+            asyncio.ensure_future(served.service.dismiss())
+        else:
+            served.engine.expel(0, "removed from the allow-list")
+        await asyncio.sleep(0.01)
+        port.context.open.set()
+        await asyncio.wait([port.handler], timeout=10)
+        assert port.context.sent == ["task", last_word]
+        assert port.handler.cancelled()
+
+    live(tmp_path, test)
+
+
+def test_a_line_that_takes_nothing_holds_up_the_end_only_so_long(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("afedpg.engine.grpc.port.GOODBYE_SECONDS", 0.05)
+
+    async def test(served: Served) -> None:
+        port = await in_mid_write(served)
+        served.engine.ended = True
+        await asyncio.wait_for(served.service.dismiss(), timeout=10)
+        await asyncio.wait([port.handler], timeout=10)
+        assert port.handler.cancelled()
+        assert port.context.sent == []
+
+    live(tmp_path, test)
+
+
 def test_those_who_wait_together_share_one_sync(tmp_path: Path) -> None:
     async def test(served: Served) -> None:
         syncs = []

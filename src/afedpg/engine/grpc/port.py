@@ -35,7 +35,7 @@ class AgentPort:
     bytes_down: int = 0
     closed: str = ""  # why the server ended it
     _handling: bool = False  # the reader itself sends what its message brought about
-    _sending: bool = False
+    _line: asyncio.Lock = field(default_factory=asyncio.Lock)  # gRPC allows one writer at a time
     _helpers: set[asyncio.Task[None]] = field(default_factory=set)
 
     def give(self, task: Task) -> None:
@@ -55,21 +55,12 @@ class AgentPort:
 
     def put(self, data: bytes) -> None:
         self.outbox.append(data)
-        if not self._handling and not self._sending:
+        if not self._handling and not self._line.locked():
             self._aside(self.flush())
 
     async def flush(self) -> None:
-        if self._sending:
-            return  # whoever is at it takes these along
-        self._sending = True
-        try:
-            await self.on_disk()
-            while self.outbox:
-                data = self.outbox.popleft()
-                self.bytes_down += len(data) + FRAME_BYTES
-                await self.context.write(data)
-        finally:
-            self._sending = False
+        if not self._line.locked():  # else whoever is at it takes these along
+            await self._send()
 
     @contextlib.contextmanager
     def handling(self) -> Iterator[None]:
@@ -79,10 +70,19 @@ class AgentPort:
         finally:
             self._handling = False
 
+    async def _send(self) -> None:
+        async with self._line:
+            await self.on_disk()
+            while self.outbox:
+                data = self.outbox.popleft()
+                self.bytes_down += len(data) + FRAME_BYTES
+                await self.context.write(data)
+
     async def _end(self) -> None:
+        """Waits for whoever is sending: that may be the very handler, and the last word would go with it."""
         with contextlib.suppress(Exception):
             async with asyncio.timeout(GOODBYE_SECONDS):
-                await self.flush()
+                await self._send()
         self.handler.cancel()
 
     def _aside(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
