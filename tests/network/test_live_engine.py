@@ -115,6 +115,38 @@ def test_a_round_closes_at_its_deadline_and_the_straggler_is_taken_along(tmp_pat
     live(tmp_path, test, method="fedpg", deadline=10.0)
 
 
+@pytest.mark.parametrize("before", [0, 2])  # agents that came and went
+def test_time_in_which_nobody_is_there_is_not_taken_from_a_round(tmp_path: Path, before: int) -> None:
+    async def test(served: Served) -> None:
+        for port in await connected(served, before):
+            served.engine.leave(port.agent_id, port, "gone")
+        served.engine._watch_round(time.monotonic())
+        served.engine._opened -= 30
+        ports = await connected(served, 3)
+        await served.send(ports[0], answer(served.task_of(ports[0])))
+        served.engine._watch_round(time.monotonic() + 9)
+        assert served.federation.server.iteration == 0
+        served.engine._watch_round(time.monotonic() + 11)
+        assert served.federation.server.iteration == 1
+
+    live(tmp_path, test, method="fedpg", deadline=10.0)
+
+
+def test_who_joins_a_round_does_not_put_off_its_deadline(tmp_path: Path) -> None:
+    async def test(served: Served) -> None:
+        (first,) = await connected(served, 1)
+        served.engine._watch_round(time.monotonic())
+        served.engine._opened -= 30
+        second = served.connect(1)
+        await second.flush()
+        await served.send(second, answer(served.task_of(second)))
+        served.engine._watch_round(time.monotonic())
+        assert served.federation.server.iteration == 1
+        assert list(served.federation.server.outstanding) == [first.agent_id, second.agent_id]
+
+    live(tmp_path, test, method="fedpg", deadline=10.0)
+
+
 def test_a_round_does_not_wait_for_who_is_gone(tmp_path: Path) -> None:
     async def test(served: Served) -> None:
         ports = await connected(served, 3)

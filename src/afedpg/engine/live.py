@@ -153,6 +153,9 @@ class LiveEngine:
             self._drop(member, "its certificate connected again", final=True)
         member.port, member.heard = port, time.monotonic()
         _log.info("agent %d (%s) joined", agent_id, name)
+        server = self.federation.server
+        if not server.outstanding and not server.waiting:  # a round's time runs from its first hand-out
+            self._opened = member.heard
         self._apply(Join(agent_id))
 
     def report(self, report: Report) -> None:
