@@ -217,8 +217,9 @@ async def in_mid_write(served: Served) -> AgentPort:
         await ports[0].flush()
         await asyncio.sleep(60)
 
-    asyncio.ensure_future(handle())
+    handler = asyncio.ensure_future(handle())
     await asyncio.sleep(0)
+    assert ports[0].handler is handler
     served.service.ports.add(ports[0])
     return ports[0]
 
@@ -229,12 +230,13 @@ def test_who_is_being_sent_a_task_still_hears_the_last_word(tmp_path: Path, last
         port = await in_mid_write(served)
         if last_word == "finished":
             served.engine.ended = True
-            asyncio.ensure_future(served.service.dismiss())
+            ending = [asyncio.ensure_future(served.service.dismiss())]
         else:
             served.engine.expel(0, "removed from the allow-list")
+            ending = []
         await asyncio.sleep(0.01)
         port.context.open.set()
-        await asyncio.wait([port.handler], timeout=10)
+        await asyncio.wait([port.handler, *ending], timeout=10)
         assert port.context.sent == ["task", last_word]
         assert port.handler.cancelled()
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import socket
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -40,11 +42,43 @@ def test_a_resume_that_fails_leaves_no_lock(tmp_path: Path, monkeypatch: pytest.
     folder.lock().release()
 
 
-def test_a_server_that_cannot_open_leaves_no_lock(tmp_path: Path) -> None:
-    place = Place("127.0.0.1:0", allow=tmp_path / "nobody.txt")
-    with pytest.raises(AfedpgError, match=r"nobody\.txt"):
-        run_server(configure("quadratic", None, SETTINGS), place, tmp_path / "run")
-    folders.open_run(tmp_path / "run").lock().release()
+def taken(tmp_path: Path, port: int) -> Place:
+    return Place(f"127.0.0.1:{port}")
+
+
+def no_list(tmp_path: Path, port: int) -> Place:
+    return Place("127.0.0.1:0", allow=tmp_path / "nobody.txt")
+
+
+def no_certificate(tmp_path: Path, port: int) -> Place:
+    (tmp_path / "allowed.txt").write_text("agent-0")
+    return Place("127.0.0.1:0", cert=tmp_path / "nothing", allow=tmp_path / "allowed.txt")
+
+
+@pytest.mark.parametrize("place", [taken, no_list, no_certificate])
+def test_a_server_that_cannot_open_leaves_no_folder(tmp_path: Path, place: Callable[[Path, int], Place]) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        where = place(tmp_path, other.getsockname()[1])
+        with pytest.raises(ConfigError, match=r"is the port taken|nobody\.txt|nothing"):
+            run_server(configure("quadratic", None, SETTINGS), where, tmp_path / "run")
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_server_without_a_folder_gives_its_port_back(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        port = other.getsockname()[1]
+    (tmp_path / "run").write_text("")
+    with pytest.raises(ConfigError, match="exists"):
+        run_server(configure("quadratic", None, SETTINGS), Place(f"127.0.0.1:{port}"), tmp_path / "run")
+    socket.create_server(("127.0.0.1", port)).close()
+
+
+def test_a_resume_that_cannot_open_leaves_no_lock(tmp_path: Path) -> None:
+    afedpg.train("quadratic", **SETTINGS, out=tmp_path / "run")
+    folder = folders.open_run(tmp_path / "run")
+    with socket.create_server(("127.0.0.1", 0)) as other, pytest.raises(ConfigError, match="is the port taken"):
+        resume_server(folder, Place(f"127.0.0.1:{other.getsockname()[1]}"))
+    folder.lock().release()
 
 
 def test_a_federation_with_own_parts_is_resumed_with_them(tmp_path: Path) -> None:

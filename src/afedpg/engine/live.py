@@ -12,7 +12,7 @@ import contextlib
 import logging
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
@@ -74,6 +74,7 @@ class Member:
 
 
 Transport = Callable[["LiveEngine"], AbstractAsyncContextManager[None]]
+Drive = Callable[[Coroutine[Any, Any, Any]], Any]  # runs a coroutine to its end
 
 
 @dataclass
@@ -85,6 +86,7 @@ class LiveEngine:
     watchers: list[Callable[[], None]] = field(default_factory=list)  # called every tick; may raise to stop
     before: float = 0.0  # seconds of earlier sessions of this run
     keeper: Keeper | None = None  # None: agents keep their states to themselves
+    drive: Drive = asyncio.run
     members: dict[int, Member] = field(default_factory=dict)
     consistent: bool = True
     ended: bool = False  # the run is over, rather than interrupted
@@ -123,7 +125,7 @@ class LiveEngine:
         if finished():
             self.ended = True
             return
-        asyncio.run(self._serve())
+        self.drive(self._serve())
         if self._failure is not None:
             raise self._failure
 

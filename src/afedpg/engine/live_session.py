@@ -15,7 +15,7 @@ import numpy as np
 
 from afedpg.config import Config
 from afedpg.engine.federation import Federation, OnArrival, outcome
-from afedpg.engine.live import Keeper, LiveEngine, Transport
+from afedpg.engine.live import Drive, Keeper, LiveEngine, Transport
 from afedpg.engine.process import Interruption
 from afedpg.engine.session import Result, Session
 from afedpg.engine.status import recall
@@ -149,13 +149,14 @@ def run_live(
     interruption: Interruption,
     watchers: list[Callable[[], None]],
     keeper: Keeper | None = None,
+    drive: Drive = asyncio.run,
 ) -> Result:
     """Serves the federation until it is done, and stores it whichever way it ends."""
     config, recorder = parts.config, parts.federation.recorder
     if config.method == "fedpg" and not config.network.deadline:
         _log.warning("fedpg waits for its slowest agent, however slow; --deadline SECONDS closes a round without it")
     trace = None if recorder is None else TraceWriter(recorder.folder.path / TRACE, parts.workload.cost)
-    engine = LiveEngine(parts.federation, config.network, transport, trace, watchers, parts.seconds, keeper)
+    engine = LiveEngine(parts.federation, config.network, transport, trace, watchers, parts.seconds, keeper, drive)
     if recorder is not None and parts.tree is not None:
         engine.members = recall(read_notes(recorder.folder.database).get("status", ""))
     session = LiveSession(config, parts.workload, parts.federation, engine, interruption, config.gradients)

@@ -6,13 +6,15 @@ import contextlib
 import json
 import tempfile
 from collections.abc import AsyncIterator, Callable, Iterable
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from afedpg.config import Config
 from afedpg.engine.federation import OnArrival
-from afedpg.engine.grpc.roster import Roster
-from afedpg.engine.grpc.service import Service, Terms, serve
+from afedpg.engine.grpc.listener import Listener, listening
+from afedpg.engine.grpc.roster import Roster, read_list
+from afedpg.engine.grpc.service import Service, Terms
 from afedpg.engine.grpc.terms import expected, terms
 from afedpg.engine.grpc.tls import Identity, require_loopback, split_address
 from afedpg.engine.grpc.wire import fingerprint
@@ -44,6 +46,14 @@ class Place:
             require_loopback(host)
         elif self.allow is None:
             raise ConfigError("allow: name the list of agents that may take part; `afedpg certs` writes allowed.txt")
+        else:
+            Identity.read(self.cert)
+        if self.allow is not None:
+            read_list(self.allow)
+
+    def listening(self, parts: Parts) -> AbstractContextManager[Listener]:
+        credentials = None if self.cert is None else Identity.read(self.cert).for_server()
+        return listening(self.address, credentials, parts.workload.parameters, parts.config.network.lease)
 
     def store(self, folder: Path, port: int) -> None:
         """So that `afedpg resume` listens where the agents will look."""
@@ -78,9 +88,13 @@ def run_server(
     """A new run, until it is done."""
     place.check()
     parts = new_parts(config, own, on_arrival)
-    announce(check_memory(config, parts.workload, 1))
-    keep_record(parts, out)
-    return _serve(parts, place, on_port, list(watchers))
+    cost = check_memory(config, parts.workload, 1)
+
+    def begin() -> None:
+        keep_record(parts, out)
+        announce(cost)
+
+    return _serve(parts, place, begin, on_port, list(watchers))
 
 
 def resume_server(
@@ -98,37 +112,52 @@ def resume_server(
     config = folder.config()
     check_own(config, own)
     parts = restored_parts(folder, config, own, on_arrival, warn)
-    announce(replace(check_memory(config, parts.workload, 1), done=parts.federation.server.gradients))
-    return _serve(parts, place, on_port, list(watchers))
+
+    def begin() -> None:
+        announce(replace(check_memory(config, parts.workload, 1), done=parts.federation.server.gradients))
+
+    return _serve(parts, place, begin, on_port, list(watchers))
 
 
-def _serve(parts: Parts, place: Place, on_port: Callable[[int], None], watchers: list[Callable[[], None]]) -> Result:
-    interruption = Interruption()
-    closing = contextlib.closing(parts.federation)
-    with interruption.watched(), closing, tempfile.TemporaryDirectory() as nowhere:
+def _serve(
+    parts: Parts,
+    place: Place,
+    begin: Callable[[], None],
+    on_port: Callable[[int], None],
+    watchers: list[Callable[[], None]],
+) -> Result:
+    """`begin` comes once the port is taken."""
+    with (
+        Interruption().watched() as interruption,
+        contextlib.closing(parts.federation),
+        tempfile.TemporaryDirectory() as nowhere,
+        place.listening(parts) as listener,
+    ):
+        begin()
         recorder = parts.federation.recorder
         folder = Path(nowhere) if recorder is None else recorder.folder.path
 
-        def opened(port: int) -> None:
-            place.store(folder, port)
-            on_port(port)
+        def opened() -> None:
+            place.store(folder, listener.port)
+            on_port(listener.port)
 
         roster = Roster(folder / ROSTER, place.allow, place.names)
-        return run_live(parts, _transport(parts, place, roster, opened), interruption, watchers)
+        transport = _transport(parts, place, listener, roster, opened)
+        return run_live(parts, transport, interruption, watchers, drive=listener.drive)
 
 
-def _transport(parts: Parts, place: Place, roster: Roster, on_port: Callable[[int], None]) -> Transport:
+def _transport(parts: Parts, place: Place, listener: Listener, roster: Roster, opened: Callable[[], None]) -> Transport:
     config, workload, recorder = parts.config, parts.workload, parts.federation.recorder
     text = terms(config)
     agreed = Terms(text, fingerprint(config.environment, workload.parameters, text), expected(config, workload))
     sync = recorder.journal.sync if config.network.durable and recorder is not None else None
-    credentials = None if place.cert is None else Identity.read(place.cert).for_server()
 
     @contextlib.asynccontextmanager
     async def transport(engine: LiveEngine) -> AsyncIterator[None]:
-        service = Service(engine, roster, agreed, credentials is not None, place.token, sync)
+        service = Service(engine, roster, agreed, place.cert is not None, place.token, sync)
         engine.watchers.append(service.revoke)
-        async with serve(service, place.address, credentials, on_port):
+        async with listener.serve(service):
+            opened()
             yield
 
     return transport

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import hmac
 import logging
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -22,7 +21,6 @@ from afedpg.engine.grpc.roster import Roster
 from afedpg.engine.grpc.tls import OPERATOR
 from afedpg.engine.grpc.wire import PROTOCOL, SERVICE, Expected, Refused
 from afedpg.engine.live import LiveEngine
-from afedpg.errors import ConfigError
 
 _log = logging.getLogger("afedpg")
 _HEARTBEAT = pb.FromServer(heartbeat=pb.Heartbeat()).SerializeToString()
@@ -247,39 +245,3 @@ class Service:
 def _common_name(context: Any) -> str:
     names = context.auth_context().get("x509_common_name", ())
     return names[0].decode(errors="replace") if len(names) == 1 else ""
-
-
-@contextlib.asynccontextmanager
-async def serve(
-    service: Service, address: str, credentials: grpc.ServerCredentials | None, on_port: Callable[[int], None]
-) -> AsyncIterator[None]:
-    server = grpc.aio.server(options=server_options(service.terms.expected.parameters, service.engine.network.lease))
-    server.add_generic_rpc_handlers((service.handler(),))
-    try:
-        if credentials is None:
-            port = server.add_insecure_port(address)
-        else:
-            port = server.add_secure_port(address, credentials)
-    except RuntimeError as error:
-        raise ConfigError(f"listen: cannot listen on {address}; is the port taken?") from error
-    await server.start()
-    on_port(port)
-    try:
-        yield
-        await service.dismiss()
-    finally:
-        await server.stop(grace=0.5)
-
-
-def server_options(parameters: int, lease: float) -> list[tuple[str, int]]:
-    most, lease_ms = wire.message_bytes(parameters), int(lease * 1000)
-    return [
-        ("grpc.max_receive_message_length", most),
-        ("grpc.max_send_message_length", most),
-        # A frozen peer answers no ping; keepalive alone would wait for the operating system's time-out.
-        ("grpc.keepalive_time_ms", lease_ms),
-        ("grpc.keepalive_timeout_ms", lease_ms),
-        ("grpc.http2.ping_timeout_ms", lease_ms),
-        ("grpc.http2.min_ping_interval_without_data_ms", lease_ms // 4),
-        ("grpc.so_reuseport", 0),  # a second server on the same port is a mistake
-    ]
