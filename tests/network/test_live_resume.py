@@ -12,7 +12,7 @@ import afedpg
 from afedpg.engine import live_session
 from afedpg.engine.grpc.server import Place, resume_server, run_server
 from afedpg.engine.live_session import restored_parts
-from afedpg.engine.training import Own, configure
+from afedpg.engine.training import Own, configure, resume
 from afedpg.errors import AfedpgError, ConfigError
 from afedpg.record import folder as folders
 
@@ -25,7 +25,7 @@ def test_nothing_is_read_while_an_old_server_may_still_write(tmp_path: Path, mon
     folder = folders.open_run(tmp_path / "run")
     monkeypatch.setattr(live_session, "_fold_again", lambda *arguments: pytest.fail("read without the lock"))
     with folder.lock(), pytest.raises(AfedpgError, match="is being written by another process"):
-        resume_server(folder, HERE)
+        resume_server(folder, HERE, engine="local")
 
 
 @pytest.mark.parametrize("broken", ["_fold_again", "Restart"])  # before the recorder is there, and after
@@ -38,7 +38,7 @@ def test_a_resume_that_fails_leaves_no_lock(tmp_path: Path, monkeypatch: pytest.
 
     monkeypatch.setattr(live_session, broken, fail)
     with pytest.raises(OSError, match="the disk is gone"):
-        resume_server(folder, HERE)
+        resume_server(folder, HERE, engine="local")
     folder.lock().release()
 
 
@@ -77,14 +77,42 @@ def test_a_resume_that_cannot_open_leaves_no_lock(tmp_path: Path) -> None:
     afedpg.train("quadratic", **SETTINGS, out=tmp_path / "run")
     folder = folders.open_run(tmp_path / "run")
     with socket.create_server(("127.0.0.1", 0)) as other, pytest.raises(ConfigError, match="is the port taken"):
-        resume_server(folder, Place(f"127.0.0.1:{other.getsockname()[1]}"))
+        resume_server(folder, Place(f"127.0.0.1:{other.getsockname()[1]}"), engine="local")
     folder.lock().release()
+
+
+@pytest.mark.parametrize("engine", ["virtual", "local"])
+def test_a_server_goes_on_with_no_run_of_another_engine(tmp_path: Path, engine: str) -> None:
+    afedpg.train("quadratic", agents=1, iterations=10, engine=engine, out=tmp_path / "run")
+    before = contents(tmp_path / "run")
+    with pytest.raises(ConfigError, match=f"a run of --engine {engine}"):
+        resume_server(folders.open_run(tmp_path / "run"), HERE)
+    assert contents(tmp_path / "run") == before
+
+
+def contents(folder: Path) -> dict[Path, bytes]:
+    return {file: file.read_bytes() for file in folder.rglob("*") if file.is_file()}
+
+
+@pytest.mark.parametrize("how", ["resume", "resume_server"])
+def test_who_goes_on_with_other_versions_is_told_so_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, how: str
+) -> None:
+    afedpg.train("quadratic", **SETTINGS, out=tmp_path / "run")
+    now = folders.current_versions()
+    monkeypatch.setattr(folders, "current_versions", lambda: now | {"numpy": "9.9"})
+    told: list[str] = []
+    if how == "resume":
+        resume(tmp_path / "run", warn=told.append)
+    else:
+        resume_server(folders.open_run(tmp_path / "run"), HERE, warn=told.append, engine="local")
+    assert told == [f"numpy {now['numpy']} -> 9.9: the bits may differ from an uninterrupted run"]
 
 
 def test_a_federation_with_own_parts_is_resumed_with_them(tmp_path: Path) -> None:
     afedpg.train("quadratic", **SETTINGS, eta=lambda k, v: 0.01, out=tmp_path / "run")
     with pytest.raises(ConfigError, match="own parts: eta: <lambda>; given were: none"):
-        resume_server(folders.open_run(tmp_path / "run"), HERE)
+        resume_server(folders.open_run(tmp_path / "run"), HERE, engine="local")
 
 
 def test_the_run_it_began_with_is_not_needed_again(tmp_path: Path) -> None:

@@ -60,7 +60,8 @@ def resume_live(
         return resume_server(folder, Place.stored(folder.path), own, on_arrival, warn, announce)
     agents = Processes(own.workload(config))
     try:
-        return resume_server(folder, agents.place, own, on_arrival, warn, announce, agents.start, [agents.watch])
+        start, watchers = agents.start, [agents.watch]
+        return resume_server(folder, agents.place, own, on_arrival, warn, announce, start, watchers, engine="local")
     finally:
         agents.close()
 

@@ -179,17 +179,16 @@ def resume(
         )
     check_own(config, own)
     _check_workers(config, workers)
-    for change in folder.changed_versions():
-        warn(f"{change}: the bits may differ from an uninterrupted run")
+    if config.engine in ("local", "grpc"):
+        from afedpg.engine.local import resume_live
+
+        return resume_live(folder, own, on_arrival, warn, announce)
+    warn_of_versions(folder, warn)
     if config.engine == "ray":
         from afedpg.engine.ray.run import resume_ray
 
         config = configuration.validate(configuration.from_settings(cluster, config))
         return resume_ray(folder, config, own, on_arrival, warn, announce)
-    if config.engine != "virtual":
-        from afedpg.engine.local import resume_live
-
-        return resume_live(folder, own, on_arrival, warn, announce)
     workload, rule = parts_of(config, own, workers)
     cost = check_memory(config, workload, workers)
     timing = make_timing(config, own.timing)
@@ -205,6 +204,11 @@ def resume(
         with closing(Federation(rule, server, recorder, on_arrival, Limits.of(config))) as federation:
             announce(replace(cost, done=server.gradients))
             return _session(config, own, workload, federation, workers, tree, None, timing, interruption)
+
+
+def warn_of_versions(folder: folders.RunFolder, warn: Callable[[str], None]) -> None:
+    for change in folder.changed_versions():
+        warn(f"{change}: the bits may differ from an uninterrupted run")
 
 
 def prepare(config: Config, own: Own) -> tuple[Workload, ServerRule, ServerState]:

@@ -22,7 +22,7 @@ from afedpg.engine.live import LiveEngine, Transport
 from afedpg.engine.live_session import Parts, keep_record, new_parts, restored_parts, run_live
 from afedpg.engine.process import Interruption
 from afedpg.engine.session import Result
-from afedpg.engine.training import Cost, Own, check_memory, check_own
+from afedpg.engine.training import Cost, Own, check_memory, check_own, warn_of_versions
 from afedpg.errors import ConfigError
 from afedpg.record import folder as folders
 from afedpg.record.disk import write_text
@@ -106,11 +106,16 @@ def resume_server(
     announce: Callable[[Cost], None] = lambda cost: None,
     on_port: Callable[[int], None] = lambda port: None,
     watchers: Iterable[Callable[[], None]] = (),
+    engine: str = "grpc",
 ) -> Result:
-    """Goes on with the bits the server had when it ended, however it ended."""
+    """Goes on with the bits the server had when it ended, however it ended. Runs of another `engine` are refused."""
     place.check()
     config = folder.config()
+    if config.engine != engine:
+        how = f"go on with `afedpg resume {folder.path}`"
+        raise ConfigError(f"out: {folder.path} is a run of --engine {config.engine}, not of a server; {how}")
     check_own(config, own)
+    warn_of_versions(folder, warn)
     parts = restored_parts(folder, config, own, on_arrival, warn)
 
     def begin() -> None:
