@@ -259,6 +259,22 @@ def test_a_line_that_takes_nothing_holds_up_the_end_only_so_long(
     live(tmp_path, test)
 
 
+def test_what_comes_up_while_another_message_is_written_waits_for_the_disk_too(tmp_path: Path) -> None:
+    async def test(served: Served) -> None:
+        synced: list[int] = []  # Tasks that had been handed out by then
+        served.service._sync = lambda: synced.append(served.federation.server.counter)
+        port = await in_mid_write(served)
+        await asyncio.sleep(0.01)
+        served.engine.refuse(0, "a Task in place of the one it has")
+        port.context.open.set()
+        await asyncio.sleep(0.01)
+        assert port.context.sent == ["task", "refusal", "task"]
+        assert synced == [1, 2]
+        port.handler.cancel()
+
+    live(tmp_path, test)
+
+
 def test_those_who_wait_together_share_one_sync(tmp_path: Path) -> None:
     async def test(served: Served) -> None:
         syncs = []

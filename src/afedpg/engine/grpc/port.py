@@ -72,11 +72,12 @@ class AgentPort:
 
     async def _send(self) -> None:
         async with self._line:
-            await self.on_disk()
             while self.outbox:
-                data = self.outbox.popleft()
-                self.bytes_down += len(data) + FRAME_BYTES
-                await self.context.write(data)
+                together, self.outbox = self.outbox, deque()
+                await self.on_disk()  # for each lot: what was put while another was written has events of its own
+                for data in together:
+                    self.bytes_down += len(data) + FRAME_BYTES
+                    await self.context.write(data)
 
     async def _end(self) -> None:
         """Waits for whoever is sending: that may be the very handler, and the last word would go with it."""
