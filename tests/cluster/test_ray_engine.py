@@ -134,8 +134,8 @@ def test_a_round_of_fedpg_stores_a_large_theta_once(
     monkeypatch.setattr(ray, "put", lambda value: (stored.append(type(value)), put(value))[1])
     sync = Journal._sync
     monkeypatch.setattr(Journal, "_sync", lambda journal: (syncs.append(1), sync(journal))[1])
-    settings = {"method": "fedpg", "agents": 3, "iterations": 8, "dimension": dimension, "durable": True}
-    done = afedpg.train("quadratic", engine="ray", out=tmp_path / "run", **settings)
+    settings = {"method": "fedpg", "agents": 3, "iterations": 8, "dimension": dimension}
+    done = afedpg.train("quadratic", engine="ray", durable=True, out=tmp_path / "run", **settings)
     assert (done.iteration, done.gradients) == (8, 24)  # all three in every round
     assert stored.count(np.ndarray) == (8 if dimension > 20 else 0)  # a Task of the last theta~ is never sent
     assert 8 <= len(syncs) <= 8 + 3  # once per round, however many Tasks it brings, and for agents that join
