@@ -8,14 +8,11 @@ import json
 import shutil
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from afedpg.commands.parser import RUNS, command
-from afedpg.errors import AfedpgError, ConfigError
+from afedpg.errors import ConfigError
 from afedpg.terminal import printable
-
-if TYPE_CHECKING:
-    from afedpg.record.folder import RunFolder, RunSummary
 
 
 def add_commands(commands: Any) -> None:
@@ -26,7 +23,7 @@ def add_commands(commands: Any) -> None:
 
 
 def _runs(options: argparse.Namespace) -> int:
-    from afedpg.record.folder import find_runs
+    from afedpg.record.folder import find_runs, read_each, summarize
 
     roots = [Path(folder) for folder in options.folders] or [RUNS]
     for root in roots:
@@ -42,7 +39,7 @@ def _runs(options: argparse.Namespace) -> int:
         width = shutil.get_terminal_size().columns if sys.stdout.isatty() else None
         print(json.dumps(compared.to_dict()) if options.json else compared.table(width))
     else:
-        summaries = _summarize(runs)
+        summaries = read_each(runs, summarize, _warn)
         if options.json:
             print(json.dumps([{**dataclasses.asdict(summary), "path": str(summary.path)} for summary in summaries]))
             return 0
@@ -51,19 +48,6 @@ def _runs(options: argparse.Namespace) -> int:
             done, who = f"{run.gradients}/{run.total} gradients", f"{run.method} x{run.agents} seed {run.seed}"
             print(printable(f"{run.path}  {run.state}  {who}  {done}  {value}".rstrip()))
     return 0
-
-
-def _summarize(runs: list[RunFolder]) -> list[RunSummary]:
-    """Of those that can be read; the others are named."""
-    from afedpg.record.folder import summarize
-
-    summaries = []
-    for run in runs:
-        try:
-            summaries.append(summarize(run))
-        except AfedpgError as error:
-            _warn(f"left out: {error}")
-    return summaries
 
 
 def _warn(text: str) -> None:

@@ -15,7 +15,7 @@ from afedpg.config import flat
 from afedpg.errors import AfedpgError
 from afedpg.experiments.statistics import Interval, t_interval
 from afedpg.record.database import read_theta_returns, read_totals
-from afedpg.record.folder import RunFolder, summarize
+from afedpg.record.folder import RunFolder, read_each, summarize
 from afedpg.terminal import printable
 
 GAP = "  "
@@ -97,12 +97,7 @@ class Comparison:
 def compare(runs: Sequence[RunFolder], warn: Callable[[str], None]) -> Comparison:
     """A run whose configuration cannot be read is left out, and said to be; so is a seed that is there already, because
     twice the same run would make the interval narrower than it is."""
-    measured = []
-    for run in runs:
-        try:
-            measured.append(_measure(run))
-        except AfedpgError as error:
-            warn(f"left out: {error}")
+    measured = read_each(runs, _measure, warn)
     groups: dict[str, list[Measured]] = {}
     for one in measured:
         groups.setdefault(json.dumps(one.settings, sort_keys=True), []).append(one)

@@ -13,11 +13,11 @@ import re
 import subprocess
 import time
 import tomllib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
-from typing import Any
+from typing import Any, TypeVar
 
 import tomli_w
 
@@ -29,6 +29,8 @@ from afedpg.record.disk import is_full, write_error, write_text
 PACKAGES = ("afedpg", "numpy", "torch", "mujoco", "gymnasium", "numba")
 DEPTH = 5  # of folders in folders that are searched for runs: sweeps, seeds, reproductions
 _VERSIONS = "versions"
+T = TypeVar("T")
+
 _LOCK_PATIENCE = 0.3  # seconds; `is_written` holds the lock for microseconds to see whether it is free
 
 
@@ -227,6 +229,17 @@ def _search(root: Path, depth: int) -> Iterator[Path]:
     elif depth:
         for path in root.iterdir():
             yield from _search(path, depth - 1)
+
+
+def read_each(runs: Iterable[RunFolder], read: Callable[[RunFolder], T], warn: Callable[[str], None]) -> list[T]:
+    """What `read` says of each; those that it cannot read are left out, and named."""
+    found = []
+    for run in runs:
+        try:
+            found.append(read(run))
+        except AfedpgError as error:
+            warn(f"left out: {error}")
+    return found
 
 
 def summarize(run: RunFolder) -> RunSummary:
