@@ -152,7 +152,7 @@ class Race:
 
 
 WAITING = Race(("afedpg", "fedpg"), tuple(CLOCKS))
-METHODS = Race(("afedpg", "fedpg-scaled", "afedpg-vanilla", "a3c"), ("linear",))
+METHODS = Race(tuple(SPACES), ("linear",))
 
 
 def _waiting(choices: Choices) -> Found:
