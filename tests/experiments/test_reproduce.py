@@ -320,6 +320,17 @@ def test_a_timing_that_does_not_suit_the_figure_is_one_line(capsys: pytest.Captu
     assert capsys.readouterr().err == f"afedpg: timing: {error}\n"
 
 
+def test_a_preset_of_ones_own_may_set_what_virtual_time_heeds(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "mine.toml").write_text("alpha = 0.2\n[network]\ndeadline = 3.0\n")
+    arguments = ("sample-speedup", "--tasks", "quadratic", "--scale", "smoke", "--preset", str(tmp_path / "mine.toml"))
+    assert reproduce(*arguments, "--out", str(tmp_path / "out")) == 2
+    engines = "--engine local or --engine ray or `afedpg server`"
+    assert capsys.readouterr().err == f"afedpg: deadline: only used with {engines}\n"
+    assert not (tmp_path / "out" / "runs").exists()
+
+
 def test_all_keeps_to_the_figures_that_show_a_method_named() -> None:
     own = Method("own-rule", OwnPart("my_file.py", "rule", "0"))
     assert check_methods("all", ()) == EXPERIMENTS

@@ -178,8 +178,8 @@ def test_global_time_against_the_others(end: float, seeds: int, verdict: str) ->
 # heterogeneity, timeline, communication
 
 
-def clocked(error: float, agents: tuple[int, ...] = (2, 8)) -> Table:
-    rows = [("straggler", "afedpg", n, 4, 100 * n, 1.0, 1.0, 1.0, 1.0, error, 0.01) for n in agents]
+def clocked(error: float, agents: tuple[int, ...] = (2, 8), model: str = "straggler") -> Table:
+    rows = [(model, "afedpg", n, 4, 100 * n, 1.0, 1.0, 1.0, 1.0, error, 0.01) for n in agents]
     names = "timing method agents spread gradients fedpg_seconds seconds speedup formula error allowed"
     return table(names, rows)
 
@@ -194,6 +194,11 @@ def clocked(error: float, agents: tuple[int, ...] = (2, 8)) -> Table:
 )
 def test_heterogeneity(data: Table, verdict: str) -> None:
     assert heterogeneity.judge(data)[0].verdict == verdict
+
+
+def test_a_timing_of_ones_own_has_no_spread_to_tell() -> None:
+    assert "(N = 2, r = 4)" in heterogeneity.judge(clocked(0.005))[0].statistic
+    assert "(N = 2)" in heterogeneity.judge(clocked(0.005, model="own"))[0].statistic
 
 
 def test_the_formula_is_the_time_models() -> None:

@@ -112,14 +112,15 @@ def judge(data: Table) -> list[Verdict]:
         inside = float(worst["error"]) <= float(worst["allowed"])
         fastest = max(rows, key=lambda row: float(row["speedup"]))
         spans = len({row["agents"] for row in rows}) > 1
+        where = f"N = {worst['agents']}" + ("" if model == "own" else f", r = {worst['spread']}")
         names = {"straggler": "one straggler: (1 + (N-1) r)/N", "leader": "one leader: (r + N-1)/N"}
         verdicts.append(
             Verdict(
                 claim="AFedPG needs K / sum(1/t_i) seconds where FedPG needs K t_max / N; with "
                 f"{names.get(str(model), 'this timing model: the mean seconds in their place')}",
                 verdict=rule(spans and all(float(row["allowed"]) <= 0.01 for row in rows), inside),
-                statistic=f"largest relative error {float(worst['error']):.2g} (N = {worst['agents']}, r = "
-                f"{worst['spread']}); largest speedup measured {float(fastest['speedup']):.4g}",
+                statistic=f"largest relative error {float(worst['error']):.2g} ({where}); largest speedup measured "
+                f"{float(fastest['speedup']):.4g}",
                 value=float(worst["error"]),
                 needed=f"at most N/K = {float(worst['allowed']):.2g} at every point, K >= 100 N",
             )

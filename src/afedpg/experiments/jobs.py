@@ -200,7 +200,7 @@ class Plan:
         names += ("eta: StepPower",) if flat.get("eta_power") is not None else ()
         power = flat.pop("eta_power", None)
         config = configuration.from_settings({**flat, "task": task, "own": names})
-        return Settings(configuration.validate(config), method, own_timing, power)
+        return Settings(configuration.check_heeded(configuration.validate(config)), method, own_timing, power)
 
 
 def preset_settings(task: str, preset: str, method: Method) -> dict[str, Any]:
