@@ -364,6 +364,39 @@ def test_an_experiment_computes_what_suits_it_and_nothing_else(id: str) -> None:
         assert used | always.get(id, set()) == ({name} & set(SUITABLE[id])) | always.get(id, set())
 
 
+def test_a_figure_of_some_teams_has_those_alone(tmp_path: Path) -> None:
+    arguments = (
+        "--scale",
+        "smoke",
+        "--tasks",
+        "quadratic",
+        "--seeds",
+        "0-2",
+        "--agents",
+        "4,1",
+        "--out",
+        str(tmp_path),
+    )
+    assert reproduce("sample-speedup", *arguments) == 0
+    folder = tmp_path / "sample-speedup"
+    assert [row["agents"] for row in rows_of(folder / "sample-speedup-ratios.csv")] == ["1", "4"]
+    (verdict,) = json.loads((folder / "verdict.json").read_text())["verdicts"]
+    assert (verdict["verdict"], verdict["needed"].partition(";")[0]) == ("holds", "N = 4: at most 0.3")
+    assert len(find_runs(tmp_path / "runs")) == 6
+
+
+@pytest.mark.parametrize("text", ["2,4", "1", "1,3", "1,8x", "1,,8"])
+def test_teams_are_one_agent_and_some_of_the_others(text: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert reproduce("long-runs", "--agents", text) == 2
+    assert capsys.readouterr().err == f"afedpg: agents: '{text}' is not 1 and some more of 1, 2, 4, 8, like 1,8\n"
+
+
+@pytest.mark.parametrize("id", ["all", "global-time", "heterogeneity"])
+def test_teams_are_refused_where_they_are_not_what_varies(id: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert reproduce(id, "--agents", "1,8") == 2
+    assert capsys.readouterr().err == f"afedpg: agents: only for sample-speedup and long-runs, not for {id}\n"
+
+
 def test_seeds_and_own_parts_are_read_as_written(tmp_path: Path) -> None:
     assert parse_seeds("0-2,5") == (0, 1, 2, 5)
     file = tmp_path / "f.py"

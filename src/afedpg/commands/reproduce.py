@@ -19,6 +19,7 @@ from afedpg.experiments.choices import (
     check_preset,
     check_tasks,
     check_timing,
+    parse_agents,
     parse_method,
     parse_own,
     parse_seeds,
@@ -34,6 +35,8 @@ def add_commands(commands: Any) -> None:
     parser.add_argument("--scale", default="short", help=help)
     parser.add_argument("--tasks", metavar="A,B", help="tasks in place of the figure's own")
     parser.add_argument("--seeds", metavar="A-B", help="for example 0-4 or 0,3,7; default: the scale's")
+    help = "of sample-speedup and long-runs, 1 and some more of 2,4,8: larger federations take most of the time"
+    parser.add_argument("--agents", metavar="1,B", help=help)
     parser.add_argument(
         "--methods",
         metavar="A,B",
@@ -63,6 +66,7 @@ def read_choices(options: argparse.Namespace) -> tuple[tuple[str, ...], Choices]
         workers=workers,
         tasks=tasks,
         seeds=parse_seeds(options.seeds) if options.seeds else (),
+        agents=parse_agents(options.id, options.agents) if options.agents else (),
         methods=methods,
         preset=check_preset(options.preset),
         timing=timing,

@@ -22,6 +22,7 @@ SUITABLE = {  # the methods each experiment can show
     "timeline": FEDERATED,
     "complexity": ("pg-plain", "pg", "fedpg", "afedpg", "afedpg-vanilla"),
 }
+TEAMS = dict.fromkeys(("sample-speedup", "long-runs"), (1, 2, 4, 8))  # where the number of agents is what varies
 BESIDE = {"heterogeneity": "fedpg"}  # there in any case: what the others are compared with
 NAMED_TIMINGS = tuple(name for name in TIMINGS if name not in ("list", "trace"))  # those need more than a name
 SHOWN_TIMINGS = {"heterogeneity": ("straggler", "leader")}  # where a figure has timing models of its own
@@ -64,6 +65,7 @@ class Choices:
     workers: int
     tasks: tuple[str, ...] = ()  # empty: the experiment's own
     seeds: tuple[int, ...] = ()
+    agents: tuple[int, ...] = ()
     methods: tuple[Method, ...] = ()
     preset: str = ""
     timing: str = ""  # a named timing model
@@ -75,6 +77,9 @@ class Choices:
     def pick_seeds(self, smoke: int, short: int, full: int) -> tuple[int, ...]:
         """Those given, or the first so many of the scale."""
         return self.seeds or tuple(range({"smoke": smoke, "short": short, "full": full}[self.scale]))
+
+    def pick_agents(self, usual: tuple[int, ...]) -> tuple[int, ...]:
+        return self.agents or usual
 
     def pick_methods(self, usual: tuple[str, ...], suitable: tuple[str, ...] | None = None) -> tuple[Method, ...]:
         """Names narrow the figure's usual methods down, to none if none suits; the user's own stand beside them."""
@@ -98,6 +103,17 @@ def parse_seeds(text: str) -> tuple[int, ...]:
             raise ConfigError(f"seeds: '{text}' is not like 0-4 or 0,3,7")
         seeds += named
     return tuple(dict.fromkeys(seeds))
+
+
+def parse_agents(id: str, text: str) -> tuple[int, ...]:
+    """Some of a figure's teams: the larger ones take most of the time. All are measured against one agent alone."""
+    if id not in TEAMS:
+        raise ConfigError(f"agents: only for {' and '.join(TEAMS)}, not for {id}")
+    given, usual = set(text.split(",")), TEAMS[id]
+    named = tuple(agents for agents in usual if str(agents) in given)
+    if len(named) < len(given) or len(named) < 2 or named[0] != 1:
+        raise ConfigError(f"agents: '{text}' is not 1 and some more of {', '.join(map(str, usual))}, like 1,8")
+    return named
 
 
 def parse_method(text: str) -> Method:

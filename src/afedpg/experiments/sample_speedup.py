@@ -11,7 +11,7 @@ from matplotlib.figure import Figure
 
 from afedpg.config import SHORT_NAMES
 from afedpg.experiments import plotting
-from afedpg.experiments.choices import SUITABLE, Choices, Method
+from afedpg.experiments.choices import SUITABLE, TEAMS, Choices, Method
 from afedpg.experiments.curves import (
     Key,
     Mean,
@@ -31,7 +31,7 @@ from afedpg.experiments.statistics import reaches, running_mean
 from afedpg.experiments.tables import Table, table
 
 TITLE = "Samples per agent: what the others' samples are worth"
-AGENTS = (1, 2, 4, 8)
+AGENTS = TEAMS["sample-speedup"]
 ALLOWED = {2: 0.55, 4: 0.30, 8: 0.16}  # of N = 1's samples: 1/N, with room for noise
 LEAST_SEEDS = 3
 
@@ -54,7 +54,7 @@ def runs(choices: Choices, size: Size = SIZE) -> list[tuple[Key, RunJob]]:
     found = []
     for task in choices.pick_tasks(tuple(SHORT_NAMES)):
         for method in choices.pick_methods(("afedpg",), SUITABLE[size.id]):
-            for agents in AGENTS:
+            for agents in choices.pick_agents(AGENTS):
                 alone = agents == 1 and method.name in ("afedpg", "fedpg")  # the same rule, whose name is pg
                 used = Method("pg") if alone else method
                 key = Key(task, method, agents)
@@ -171,8 +171,8 @@ def outcome(choices: Choices, size: Size = SIZE) -> Outcome:
         pictures.append(Picture(f"{size.id}-theta", more, lambda: draw(theta, "return of theta")))
     return Outcome(
         title=size.title,
-        text="The same task learned by one agent alone and by federations of 2, 4 and 8; the horizontal axis counts "
-        "the environment steps of one agent, on average.",
+        text=f"The same task learned by N = {', '.join(map(str, choices.pick_agents(AGENTS)))} agents; the horizontal "
+        "axis counts the environment steps of one agent, on average.",
         verdicts=tuple(judge(found)),
         tables={
             size.id: curves_table(curves),
