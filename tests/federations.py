@@ -123,11 +123,15 @@ def site(folder: Path, *settings: object, **how: Any) -> Iterator[Site]:
         made.close()
 
 
-def children(pid: int) -> list[psutil.Process]:
-    try:
-        return psutil.Process(pid).children(recursive=True)
-    except psutil.NoSuchProcess:
-        return []
+def children(pid: int, which: Callable[[psutil.Process], bool] = lambda child: True) -> list[psutil.Process]:
+    """Those alive of which this holds; one that ends while it is asked is gone, not an error."""
+    found = []
+    with contextlib.suppress(psutil.NoSuchProcess):
+        for child in psutil.Process(pid).children(recursive=True):
+            with contextlib.suppress(psutil.NoSuchProcess):
+                if alive(child) and which(child):
+                    found.append(child)
+    return found
 
 
 def alive(process: psutil.Process) -> bool:

@@ -13,8 +13,8 @@ import signal
 import time
 from pathlib import Path
 
-import psutil
 import pytest
+from federations import alive, children, wait_until
 
 from afedpg import replay, train
 from afedpg.record import checkpoint
@@ -47,7 +47,7 @@ def survive(start_command, folder, settings, workers, kills, moments, task="quad
             shutil.rmtree(run, ignore_errors=True)
             more = (*flags(settings), "--workers", workers, "--out", run, "--json")
             process = start_command("train", task, *more)
-        wait_for((run / "lock").exists)
+        wait_until((run / "lock").exists)
         time.sleep(moments.uniform(0, longest))
         if process.poll() is not None:
             break
@@ -76,13 +76,6 @@ def test_kill_9_of_the_whole_group_at_random_moments(method, workers, start_comm
         kills -= survive(start_command, tmp_path / str(attempt), settings, workers, kills, moments)
 
 
-def wait_for(condition, seconds=30.0):
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
-
-
 def started(run: Path):
     try:
         return len(read_arrivals(run / "run.db")["gradient"]) > 0
@@ -94,7 +87,7 @@ def started(run: Path):
 def test_ctrl_c_stores_the_run_and_says_how_to_go_on(workers, start_command, tmp_path):
     settings, run = quadratic(iterations=1500 if workers == 1 else 500), tmp_path / "run"
     process = start_command("train", "quadratic", *flags(settings), "--out", run, "--workers", workers, "--json")
-    wait_for(lambda: started(run))
+    wait_until(lambda: started(run))
     os.killpg(process.pid, signal.SIGINT)
     out, err = process.communicate(timeout=30)
     assert (process.returncode, out, err.count("\n")) == (130, "", 1), err
@@ -109,10 +102,9 @@ def test_no_process_is_left_when_train_is_killed(start_command, tmp_path):
     """The workers end by themselves, though nobody told them to."""
     settings, run = quadratic(iterations=100_000), tmp_path / "run"
     process = start_command("train", "quadratic", *flags(settings), "--out", run, "--workers", 2)
-    wait_for(lambda: started(run))
-    workers = psutil.Process(process.pid).children(recursive=True)
+    wait_until(lambda: started(run))
+    workers = children(process.pid)
     assert len(workers) >= 2
     process.kill()
     process.wait()
-    _, alive = psutil.wait_procs(workers, timeout=5)
-    assert [worker for worker in alive if worker.status() != psutil.STATUS_ZOMBIE] == []
+    wait_until(lambda: not any(alive(worker) for worker in workers), 5.0, "the workers ended with their parent")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import shutil
 import tempfile
 from collections.abc import Iterator
@@ -10,7 +11,7 @@ from typing import Any
 
 import psutil
 import pytest
-from federations import alive, wait_until
+from federations import alive, children, wait_until
 from ray.cluster_utils import Cluster
 
 STORE_BYTES = 80 << 20
@@ -20,12 +21,16 @@ NOTICE = {  # a dead node in some five seconds instead of twenty
 }  # fmt: skip
 
 
+def actors(pid: int) -> list[psutil.Process]:
+    return children(pid, lambda child: child.name().startswith("ray::Actor"))
+
+
 class Nodes:
     """The head takes no agents; every node has `cpus`, however many the machine has."""
 
     def __init__(self, count: int, cpus: int) -> None:
         self._cpus = cpus
-        self._others = set(psutil.Process().children(recursive=True))  # what other tests keep
+        self._others = set(children(os.getpid()))  # what other tests keep
         self._cluster = Cluster()
         self._add(num_cpus=0, include_dashboard=False)
         self.nodes = [self.add() for _ in range(count)]
@@ -42,7 +47,7 @@ class Nodes:
         self._cluster.remove_node(node, allow_graceful=False)
 
     def close(self) -> None:
-        left = set(psutil.Process().children(recursive=True)) - self._others
+        left = set(children(os.getpid())) - self._others
         self._cluster.shutdown()
         wait_until(lambda: not any(alive(process) for process in left), what="the nodes are gone")
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import shutil
@@ -13,6 +14,7 @@ from pathlib import Path
 import psutil
 import pytest
 from federations import alive, children, site, wait_until
+from nodes import actors
 
 from afedpg.engine.replay import replay
 
@@ -21,7 +23,10 @@ SETTINGS = ("quadratic", "--engine", "ray", "--dimension", 50)
 
 
 def listening(processes: list[psutil.Process]) -> set[str]:
-    found = [connection for process in processes for connection in process.net_connections("inet")]
+    found = []
+    for process in processes:
+        with contextlib.suppress(psutil.NoSuchProcess):
+            found += process.net_connections("inet")
     return {one.laddr.ip.removeprefix("::ffff:") for one in found if one.status == psutil.CONN_LISTEN}
 
 
@@ -39,17 +44,18 @@ def test_nothing_is_left_behind_and_no_gradient_lost_by_a_kill_nor_by_ctrl_c(
         train = federation.command("train", *SETTINGS, "--agents", 2, "--iterations", 10**6, "--out", federation.run)
         wait_until(lambda: federation.gradients() > 50)
         started = children(train.pid)
-        assert any(process.name().startswith("ray::Actor") for process in started)
-        assert listening([psutil.Process(train.pid), *filter(alive, started)]) == {"127.0.0.1"}
-        (raylet,) = (process for process in started if process.name() == "raylet")
+        assert actors(train.pid)
+        assert listening([psutil.Process(train.pid), *started]) == {"127.0.0.1"}
+        (raylet,) = children(train.pid, lambda child: child.name() == "raylet")
         assert raylet.environ()["RAY_AUTH_MODE"] == "token"
         assert len(raylet.environ()["RAY_AUTH_TOKEN"]) == 64
         (place,) = set(re.findall(r"/tmp/ray-\w+", " ".join(raylet.cmdline())))
         train.kill()
         train.wait()
         for process in started:
-            if alive(process) and process.name() in SLOW_TO_NOTICE:
-                process.kill()
+            with contextlib.suppress(psutil.NoSuchProcess):
+                if process.name() in SLOW_TO_NOTICE:
+                    process.kill()
         wait_until(lambda: not any(alive(process) for process in started), what="Ray ended with its server")
         shutil.rmtree(place)  # nobody was left to do it
         before = federation.gradients()

@@ -17,11 +17,11 @@ from typing import Any
 
 import gymnasium
 import numpy as np
-import psutil
 import pytest
 import ray
 import torch
 from federations import wait_until
+from nodes import actors
 
 import afedpg
 from afedpg.config import from_settings
@@ -44,11 +44,6 @@ pytestmark = pytest.mark.usefixtures("session")
 ONE = {"agents": 1, "iterations": 40, "dimension": 30}
 
 
-def actors() -> list[psutil.Process]:
-    children = psutil.Process().children(recursive=True)
-    return [child for child in children if child.name().startswith("ray::Actor")]
-
-
 def test_one_agent_gives_the_bits_of_virtual_time_though_its_actor_dies(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -56,7 +51,7 @@ def test_one_agent_gives_the_bits_of_virtual_time_though_its_actor_dies(
 
     def kill(arrival: Arrival, seconds: float, theta: Vector) -> None:
         if arrival.gradient in (10, 25):
-            for actor in actors():
+            for actor in actors(os.getpid()):
                 actor.kill()
 
     with caplog.at_level(logging.WARNING, "afedpg"):
@@ -69,7 +64,7 @@ def test_one_agent_gives_the_bits_of_virtual_time_though_its_actor_dies(
     assert [gradient for gradient, _ in rows] == list(range(1, 41))
     assert len({task_id for _, task_id in rows}) == 40
     assert ray.is_initialized()
-    wait_until(lambda: not actors())
+    wait_until(lambda: not actors(os.getpid()))
 
 
 def test_an_interrupted_run_goes_on_with_its_agents_states(tmp_path: Path) -> None:
@@ -145,7 +140,7 @@ def test_a_round_of_fedpg_stores_a_large_theta_once(
 def test_a_round_of_fedpg_goes_on_without_an_actor_that_dies(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     def kill(arrival: Arrival, seconds: float, theta: Vector) -> None:
         if arrival.gradient == 9:
-            actors()[0].kill()
+            actors(os.getpid())[0].kill()
 
     settings = {"method": "fedpg", "agents": 3, "iterations": 20, "engine": "ray", "out": tmp_path / "run"}
     with caplog.at_level(logging.WARNING, "afedpg"):
@@ -212,7 +207,7 @@ def test_an_agent_that_fails_is_not_started_for_ever(
     config = configure("quadratic", None, {"engine": "ray", "agents": 1})
     with pytest.raises(AfedpgError, match=message):
         serve(new_parts(config, Own(), None), Broken(config))
-    wait_until(lambda: not actors())
+    wait_until(lambda: not actors(os.getpid()))
 
 
 @pytest.mark.parametrize("at_start", [True, False], ids=["start", "work"])
@@ -241,7 +236,7 @@ def test_one_agent_that_always_dies_ends_the_run_though_others_work(
     config = configure("quadratic", None, {"engine": "ray", "agents": 2, "iterations": 10**6})
     with pytest.raises(AfedpgError, match=r"^agent 1 died 3 times in a row without a gradient, at last .*: out of"):
         serve(new_parts(config, Own(), None), Deadly(config))
-    wait_until(lambda: not actors())
+    wait_until(lambda: not actors(os.getpid()))
 
 
 def test_the_log_says_what_agents_wait_for(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:

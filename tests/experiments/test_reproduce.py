@@ -14,6 +14,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from federations import alive, children, wait_until
 
 from afedpg.cli import main
 from afedpg.config import METHODS
@@ -182,33 +183,14 @@ def test_a_folder_without_a_run_in_it_is_made_anew(tmp_path: Path) -> None:
 def test_interrupted_runs_are_stored_and_the_children_gone(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "afedpg", "reproduce", "complexity", "--scale", "short", "--seeds", "0"]
     process = subprocess.Popen([*command, "--out", str(tmp_path), "--workers", "2"], stderr=subprocess.PIPE, text=True)
-    while process.poll() is None and not list(Path(f"/proc/{process.pid}/task").glob("*/children")):
-        time.sleep(0.01)
-    deadline = time.monotonic() + 30
-    while len(_children(process.pid)) < 2 and time.monotonic() < deadline:
-        time.sleep(0.05)
-    children = _children(process.pid)
+    wait_until(lambda: len(children(process.pid)) >= 2)
+    started = children(process.pid)
     time.sleep(1.0)
     process.send_signal(signal.SIGTERM)
     _, errors = process.communicate(timeout=30)
     assert process.returncode == 130
     assert "the same command goes on" in errors
-    deadline = time.monotonic() + 5
-    while (left := [child for child in children if _alive(child)]) and time.monotonic() < deadline:
-        time.sleep(0.05)
-    assert not left
-
-
-def _children(pid: int) -> list[int]:
-    words = "".join(path.read_text() for path in Path(f"/proc/{pid}/task").glob("*/children"))
-    return [int(word) for word in words.split()]
-
-
-def _alive(pid: int) -> bool:
-    try:
-        return "Z" not in Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
-    except (FileNotFoundError, ProcessLookupError):
-        return False
+    wait_until(lambda: not any(alive(child) for child in started), 5.0, "the children ended with their parent")
 
 
 def test_a_rule_and_a_clock_of_ones_own_stand_beside_the_papers(tmp_path: Path) -> None:

@@ -51,7 +51,7 @@ def test_segments_are_played_back_as_fast_as_they_were(tmp_path: Path) -> None:
 
 
 def agents_of(pid: int) -> list[psutil.Process]:
-    return [child for child in children(pid) if alive(child) and "spawn_main" in " ".join(child.cmdline())]
+    return children(pid, lambda child: "spawn_main" in " ".join(child.cmdline()))
 
 
 def test_agents_are_replaced_and_none_is_left_behind(tmp_path: Path) -> None:
