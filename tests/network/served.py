@@ -44,7 +44,7 @@ class Served:
         self.workload, rule, server = prepare(config, Own())
         recorder = None
         if recorded:
-            recorder = Recorder(folders.create(folder / "run", config), config.record, config.gradients, 1)
+            recorder = Recorder(folders.create(folder / "run", config), config)
         self.federation = Federation(rule, server, recorder, None, Limits.of(config))
         self.events: list[Event] = []  # that were applied
         self.engine = LiveEngine(self.federation, config.network, transport=lambda engine: None)  # type: ignore[arg-type, return-value]

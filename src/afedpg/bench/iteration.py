@@ -74,7 +74,7 @@ def _measure(task: str, rounds: int) -> tuple[int, dict[str, float]]:
     seen: dict[str, list[float]] = {stage: [] for stage in STAGES}
     try:
         with tempfile.TemporaryDirectory() as place:
-            recorder = Recorder(folder.create(Path(place) / "run", config), config.record, rounds, reports=1)
+            recorder = Recorder(folder.create(Path(place) / "run", config), config)
             federation = Federation(rule, server, recorder)
             state = workload.start(0)
             [work] = federation.apply(Join(0), 0.0)

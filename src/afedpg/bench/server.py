@@ -60,7 +60,7 @@ def _measure(size: int, rounds: int) -> tuple[list[float], list[float], list[flo
     source, target = np.ones(size), np.zeros(size)
     with tempfile.TemporaryDirectory() as place:
         config = from_settings({"task": "quadratic", "dimension": size, "agents": 1})
-        recorder = Recorder(folder.create(Path(place) / "run", config), config.record, rows=1, reports=1)
+        recorder = Recorder(folder.create(Path(place) / "run", config), config)
         bare, kept = _gradients(size, None), _gradients(size, recorder)
         times: tuple[list[float], list[float], list[float]] = ([], [], [])
         for _ in range(rounds):

@@ -65,7 +65,7 @@ def _measure(task: str, rounds: int) -> dict[str, list[float]]:
     physics, learn = _physics(config), _a2c(config)
     speeds: dict[str, list[float]] = {LIMIT: [], OURS: [], A2C: []}
     with tempfile.TemporaryDirectory() as place:
-        recorder = Recorder(folder.create(Path(place) / "run", config), config.record, rounds, reports=1)
+        recorder = Recorder(folder.create(Path(place) / "run", config), config)
         workload, rule, server = prepare(config, Own())
         federation = Federation(rule, server, recorder)
         state = workload.start(0)

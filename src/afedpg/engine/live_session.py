@@ -91,8 +91,7 @@ def new_parts(config: Config, own: Own, on_arrival: OnArrival | None) -> Parts:
 def keep_record(parts: Parts, out: Path | None) -> None:
     """Last before it starts: a run that cannot start leaves no folder behind."""
     if out is not None:
-        folder, rows = folders.create(out, parts.config), parts.config.gradients // parts.config.reports
-        parts.federation.recorder = Recorder(folder, parts.config.record, rows, parts.config.reports)
+        parts.federation.recorder = Recorder(folders.create(out, parts.config), parts.config)
 
 
 def restored_parts(
@@ -116,8 +115,7 @@ def restored_parts(
             server = start_state(config, rule, workload)
         refolded = _fold_again(folder, rule, server, Limits.of(config), start)
         position = Position(gradients, samples, start + len(refolded.rows), pending, refolded.server.gradients)
-        rows = config.gradients // config.reports
-        recorder = Recorder(folder, config.record, rows, config.reports, position, lock)
+        recorder = Recorder(folder, config, position, lock)
         federation = Federation(rule, refolded.server, recorder, on_arrival, Limits.of(config))
         on_failure.callback(federation.close)
         for sequence, row in enumerate(refolded.rows, start):

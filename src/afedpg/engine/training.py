@@ -152,8 +152,7 @@ def run(
     federation = Federation(rule, server, None, on_arrival, Limits.of(config))
     with Interruption().watched() as interruption, closing(federation):
         if out is not None:  # last: a run that cannot start leaves no folder behind
-            folder, rows = folders.create(out, config), config.gradients // config.reports
-            federation.recorder = Recorder(folder, config.record, rows, config.reports)
+            federation.recorder = Recorder(folders.create(out, config), config)
         announce(cost)
         return _session(config, own, workload, federation, workers, None, until, timing, interruption)
 
@@ -199,8 +198,7 @@ def resume(
             position = Position(server.gradients, server.samples, tree["sequence"], tree["pending"])
         else:  # stopped before its first checkpoint: nothing is lost by starting over
             tree, server, position = None, start_state(config, rule, workload), None
-        rows = config.gradients // config.reports
-        recorder = Recorder(folder, config.record, rows, config.reports, position, lock)
+        recorder = Recorder(folder, config, position, lock)
         with closing(Federation(rule, server, recorder, on_arrival, Limits.of(config))) as federation:
             announce(replace(cost, done=server.gradients))
             return _session(config, own, workload, federation, workers, tree, None, timing, interruption)
@@ -256,7 +254,7 @@ def check_memory(config: Config, workload: Workload, workers: int, store: int = 
     journal = max(SEGMENT_BYTES, 4 * vector * config.gradients)  # written in whole segments
     if not config.record.keep_reports:
         journal = min(journal, round((config.record.keep_checkpoints + 1) * config.record.journal_mib * 2**20))
-    return Cost(config.gradients, vector, memory, stored + journal + 200 * config.gradients // config.reports)
+    return Cost(config.gradients, vector, memory, stored + journal + 200 * config.rows)
 
 
 def _refuse_beyond_memory(config: Config, parameters: int, memory: int) -> None:

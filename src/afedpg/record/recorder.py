@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from afedpg.config import RecordConfig
+from afedpg.config import Config
 from afedpg.messages import Arrival, Evaluation, Rejected, Stats
 from afedpg.record import checkpoint, tensors
 from afedpg.record.database import Database, read_evaluations
@@ -39,29 +39,22 @@ class Recorder:
     """Takes the folder's lock, unless given it. Rows and events past `position` are of a lost future, and go."""
 
     def __init__(
-        self,
-        folder: RunFolder,
-        config: RecordConfig,
-        rows: int,
-        reports: int,
-        position: Position | None = None,
-        lock: RunLock | None = None,
+        self, folder: RunFolder, config: Config, position: Position | None = None, lock: RunLock | None = None
     ) -> None:
         at = position or Position()
         self.folder = folder
-        self._config = config
+        self._config = config.record
         self._lock = lock or folder.lock()
-        self._rows = _Rows(reports, at.pending)
+        self._rows = _Rows(config.reports, at.pending)
         self._checkpointed_at = time.monotonic()
         self._checkpointed_bytes = 0
         try:
-            self.journal = Journal(folder.journal, at.sequence, keep_all=config.keep_reports)
+            self.journal = Journal(folder.journal, at.sequence, keep_all=config.record.keep_reports)
             self.database = Database(folder.database)
             self.database.rewind(at.gradients, at.sequence, at.reached)
             self.database.note("state", "interrupted")  # until it says otherwise
-            self.tensorboard = TensorBoard(
-                folder.path, at.samples - self._rows.samples, every=max(1, rows // TENSORBOARD_POINTS)
-            )
+            every = max(1, config.rows // TENSORBOARD_POINTS)
+            self.tensorboard = TensorBoard(folder.path, at.samples - self._rows.samples, every)
             self._show_again(at.gradients)
         except BaseException:
             self._lock.release()
