@@ -6,6 +6,7 @@ import csv
 import html
 import itertools
 import json
+import shlex
 import signal
 import subprocess
 import sys
@@ -16,7 +17,8 @@ import numpy as np
 import pytest
 from federations import alive, children, wait_until
 
-from afedpg.cli import main
+from afedpg.cli import main, make_parser
+from afedpg.commands.reproduce import read_choices
 from afedpg.config import METHODS
 from afedpg.experiments.choices import (
     EXPERIMENTS,
@@ -82,13 +84,20 @@ def test_help_costs_nothing() -> None:
 def test_every_file_is_there(speedup: Path) -> None:
     folder = speedup / "sample-speedup"
     assert {path.suffix for path in folder.iterdir()} == {".csv", ".png", ".svg", ".json"}
-    (verdict,) = json.loads((folder / "verdict.json").read_text())["verdicts"]
+    document = json.loads((folder / "verdict.json").read_text())
+    (verdict,) = document["verdicts"]
     assert verdict["verdict"] == "holds"  # a quadratic: N = 8 needs an eighth
     assert verdict["value"] == float(rows_of(folder / "sample-speedup-ratios.csv")[-1]["ratio"])
     assert len(find_runs(speedup / "runs")) == 12
     report = (speedup / "report.html").read_text()
     assert "data:image/png;base64," in report
     assert html.escape(verdict["claim"]) in report
+    command = "afedpg reproduce sample-speedup --scale smoke --tasks quadratic --seeds 0,1,2 --preset paper"
+    assert document["command"] == command
+    assert f"<code>{command}</code>" in report
+    (made_with,) = document["made_with"]
+    assert made_with in html.unescape(report)
+    assert f"numpy {np.__version__}" in made_with
     assert "http" not in report.replace("http-equiv", "")  # opens without a network
 
 
@@ -377,6 +386,37 @@ def test_teams_are_one_agent_and_some_of_the_others(text: str, capsys: pytest.Ca
 def test_teams_are_refused_where_they_are_not_what_varies(id: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert reproduce(id, "--agents", "1,8") == 2
     assert capsys.readouterr().err == f"afedpg: agents: only for sample-speedup and long-runs, not for {id}\n"
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        (),
+        ("--tasks", "hopper", "--seeds", "0-1,5", "--preset", "tuned", "--timing", "straggler"),
+        ("--tasks", "quadratic", "--methods", "a3c,afedpg,my file.py:rule", "--timing", "my file.py:model"),
+    ],
+)
+def test_the_command_told_makes_the_same_runs(
+    arguments: tuple[str, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "my file.py").write_text(OWN)
+
+    def read(*words: str) -> tuple[tuple[str, ...], Choices]:
+        return read_choices(make_parser().parse_args(words))
+
+    ids, choices = read("reproduce", "all", "--scale", "smoke", *arguments)
+    assert ids
+    for id in ids:
+        again = read(*shlex.split(choices.command(id))[1:])
+        assert again[0] == (id,)
+        assert [j.name for j in experiment(id).jobs(again[1])] == [j.name for j in experiment(id).jobs(choices)]
+
+
+def test_some_teams_are_told_too() -> None:
+    choices = Choices("full", Path(), 1, tasks=("hopper",), agents=(1, 8), preset="tuned")
+    told = "afedpg reproduce long-runs --scale full --tasks hopper --agents 1,8 --preset tuned"
+    assert choices.command("long-runs") == told
 
 
 def test_seeds_and_own_parts_are_read_as_written(tmp_path: Path) -> None:

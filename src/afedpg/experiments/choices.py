@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -39,6 +40,11 @@ class OwnPart:
     @property
     def label(self) -> str:
         return f"{self.function} ({Path(self.path).name})"
+
+    @property
+    def named(self) -> str:
+        """As on the command line, in the file's own folder."""
+        return f"{Path(self.path).name}:{self.function}"
 
 
 @dataclass(frozen=True)
@@ -88,6 +94,22 @@ class Choices:
         if not names:
             return (*(Method(name) for name in usual), *own)
         return (*(method for method in names if method.name in (suitable or usual)), *own)
+
+    def command(self, id: str) -> str:
+        """What makes this figure again; where it is written and with how many processes changes nothing in it."""
+        suit = (*SUITABLE[id], BESIDE.get(id))
+        methods = [m.own.named if m.own else m.name for m in self.methods if m.own or m.name in suit]
+        given = {
+            "scale": self.scale,
+            "tasks": ",".join(self.tasks),
+            "seeds": ",".join(map(str, self.seeds)),
+            "agents": ",".join(map(str, self.agents)),
+            "methods": ",".join(methods),
+            "timing": self.own_timing.named if self.own_timing else self.timing,
+            "preset": self.preset,
+        }
+        flags = (f"--{name} {shlex.quote(value)}" for name, value in given.items() if value)
+        return " ".join(["afedpg reproduce", id, *flags])
 
 
 def parse_seeds(text: str) -> tuple[int, ...]:

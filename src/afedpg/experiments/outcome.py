@@ -82,9 +82,9 @@ class Experiment(Protocol):
 
 
 def write_outcome(
-    outcome: Outcome, folder: Path, scale: str, save: Callable[[Callable[[], Figure], Path], None]
+    outcome: Outcome, folder: Path, scale: str, save: Callable[[Callable[[], Figure], Path], None], **origin: Any
 ) -> None:
-    """NAME.csv, NAME.png, NAME.svg and verdict.json."""
+    """NAME.csv, NAME.png, NAME.svg and verdict.json, which also gets what is said of its origin."""
     folder.mkdir(parents=True, exist_ok=True)
     for name, data in outcome.tables.items():
         data.write(folder / f"{name}.csv")
@@ -98,5 +98,6 @@ def write_outcome(
         "pictures": [{"name": picture.name, "caption": picture.caption} for picture in outcome.pictures],
         "shown": list(outcome.shown),
         "settings": outcome.settings,
+        **origin,
     }
     write_text(folder / "verdict.json", json.dumps(document, indent=2) + "\n")

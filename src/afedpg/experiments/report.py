@@ -64,10 +64,11 @@ def _summary(documents: dict[str, dict[str, Any]]) -> str:
 
 def _section(out: Path, id: str, document: dict[str, Any], took: dict[str, float]) -> str:
     seconds = sum(took.get(name, 0.0) for name in _job_names(out, id))
+    command = document.get("command", f"afedpg reproduce {id} --scale {document['scale']}")  # made before it was kept
     parts = [
         f"<h2 id={id}>{html.escape(document['title'])}</h2>",
         f"<p>{html.escape(document['text'])}</p>",
-        f"<p><code>afedpg reproduce {id} --scale {document['scale']}</code>, {seconds / 3600:.2f} hours computed</p>",
+        f"<p><code>{html.escape(command)}</code>, {seconds / 3600:.2f} hours computed</p>",
     ]
     for v in document["verdicts"]:
         needed = f" Needed: {html.escape(v['needed'])}." if v["needed"] else ""

@@ -78,6 +78,7 @@ def _complete(jobs: Sequence[Job], out: Path) -> bool:
 def _conclude(id: str, jobs: Sequence[Job], choices: Choices) -> Outcome:
     outcome = experiment(id).outcome(choices)
     folder = choices.out / id
-    write_outcome(outcome, folder, choices.scale, plotting.save)
+    made_with = spent.made_with(choices.out, [job.name for job in jobs])
+    write_outcome(outcome, folder, choices.scale, plotting.save, command=choices.command(id), made_with=made_with)
     table("job gradients", sorted((job.name, job.gradients) for job in jobs)).write(folder / "jobs.csv")
     return outcome
