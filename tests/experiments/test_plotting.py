@@ -15,3 +15,16 @@ def test_the_legend_names_what_any_panel_shows_once():
     plotting.legend_below(figure, 4)
     (legend,) = figure.legends
     assert [text.get_text() for text in legend.get_texts()] == ["afedpg", "fedpg"]
+
+
+def test_a_short_logarithmic_axis_has_a_scale_all_the_same():
+    """A curve from 0.4 down to 0.02 crosses one power of ten: its label alone would say nothing about the rest."""
+    figure, axes = plotting.panels(1, 2)
+    for panel, ends in zip(axes[0], ([0.4, 0.02], [4.0, 0.02]), strict=True):
+        panel.plot([0, 1], ends)
+        panel.set(yscale="log")
+        plotting.readable_logarithms(panel)
+    figure.draw_without_rendering()
+    short, long = ([label.get_text() for label in panel.get_yticklabels(minor=True)] for panel in axes[0])
+    assert {"0.02", "0.05", "0.2"} <= set(short)
+    assert not any(long)

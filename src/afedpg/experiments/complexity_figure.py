@@ -18,6 +18,7 @@ from afedpg.messages import Vector
 if TYPE_CHECKING:
     from afedpg.experiments.complexity import Team
 
+FLOOR = 0.2  # of the mean: where bands end below
 PANELS = (
     ("gap", "gap", "a  lq-bandit, global schedule", "gap  $J^* - J$", -2 / 5, "$K^{-2/5}$"),
     ("norm", "norm", "b  lq-bandit, fosp schedule", "gradient norm", -2 / 7, "$K^{-2/7}$"),
@@ -38,6 +39,7 @@ def draw(
             _falling(panel, c.gradients, values, colors[method.label], method.label, plotting.line_of(method.label))
         if curves[name]:  # none of the methods named may be part of a study
             _guide(panel, fit_range(STUDIES[name], scale), exponent, text)
+            plotting.readable_logarithms(panel)
         panel.set(title=title, xlabel="applied gradients K", ylabel=ylabel)
     _shared(axes[1][1], team)
     _speedup(axes[1][2], together)
@@ -49,10 +51,9 @@ def _falling(
     panel: plotting.Axes, x: Vector, values: NDArray[np.float64], color: str, label: str, line: object
 ) -> None:
     mean, low, high = band(values)
-    floor = 0.2 * mean  # a logarithm has no place for a band that reaches below zero
+    floor = FLOOR * mean  # a logarithm has no place for a band that reaches below zero
     plotting.line_with_band(panel, x, mean, np.maximum(low, floor), high, color, label, line)
     panel.set(xscale="log", yscale="log")
-    panel.yaxis.set_minor_formatter(plotting.NullFormatter())  # powers of ten are enough
 
 
 def _guide(panel: plotting.Axes, reach: tuple[float, float], exponent: float, text: str) -> None:
@@ -69,6 +70,7 @@ def _shared(panel: plotting.Axes, team: dict[int, Curves]) -> None:
     for (agents, c), color in zip(team.items(), plotting.sequential(len(team)), strict=True):
         _falling(panel, c.gradients, c.gap, color, f"N = {agents}", "-")
     panel.set(title="e  N agents share K", xlabel="applied gradients K", ylabel="gap  $J^* - J$")
+    plotting.readable_logarithms(panel)
     panel.legend(loc="lower left")
 
 

@@ -12,11 +12,11 @@ from matplotlib.axes import Axes
 from matplotlib.colors import to_hex
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
-from matplotlib.ticker import FuncFormatter, MaxNLocator, NullFormatter
+from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullFormatter
 
 from afedpg.messages import Vector
 
-__all__ = ["Axes", "Figure", "Line2D", "NullFormatter"]
+__all__ = ["Axes", "Figure", "Line2D"]
 
 matplotlib.use("Agg")  # files only: no display is needed
 
@@ -64,6 +64,17 @@ def plain_logarithms(axes: Axes, x: bool = True, y: bool = True) -> None:
     for axis, wanted in ((axes.xaxis, x), (axes.yaxis, y)):
         if wanted:
             axis.set_major_formatter(FuncFormatter(lambda value, place: f"{value:g}"))
+
+
+def readable_logarithms(axes: Axes) -> None:
+    """A vertical axis with fewer than two powers of ten has no scale by them alone: 2 and 5 get labels as well."""
+    low, high = np.log10(axes.get_ylim())
+    if np.floor(high) - np.ceil(low) >= 1:
+        axes.yaxis.set_minor_formatter(NullFormatter())
+        return
+    axes.yaxis.set_minor_locator(LogLocator(subs=(2, 5)))
+    axes.yaxis.set_minor_formatter(FuncFormatter(lambda value, place: f"{value:g}"))
+    plain_logarithms(axes, x=False)
 
 
 def thousands(axes: Axes) -> None:
