@@ -56,7 +56,8 @@ def learning(agents: int, speed: float, seeds: int = 5, noise: float = 0.01) -> 
     """Returns that rise from 0 towards 1 with samples per agent, `speed` times as fast as N = 1."""
     x = np.linspace(1, 1000, POINTS)
     mean = 1 - np.exp(-speed * x / 500)
-    return Key("quadratic", Method("afedpg"), agents), Mean(x, mean, mean - noise, mean + noise, seeds)
+    values = mean + noise * np.linspace(-1, 1, seeds)[:, None]
+    return Key("quadratic", Method("afedpg"), agents), Mean(x, values)
 
 
 @pytest.mark.parametrize(
@@ -77,10 +78,24 @@ def test_sample_speedup(speeds: tuple[float, ...], seeds: int, noise: float, ver
 def test_a_team_that_never_gets_there_does_not_hold() -> None:
     means = dict(learning(n, n) for n in (1, 2, 4))
     key, good = learning(8, 8)
-    means[key] = Mean(good.x, good.mean * 0.5, good.low, good.high, good.seeds)
+    means[key] = Mean(good.x, good.values * 0.5)
     found = sample_speedup.speedups(means)
-    assert found[-1].ratio == math.inf
+    assert found[-1].ratio.value == math.inf
     assert sample_speedup.judge(found)[0].verdict == "does not hold"
+
+
+def test_the_ratio_of_samples_has_an_interval_over_pairs_of_seeds() -> None:
+    """A seed that is slow with one agent and with N alike says nothing about their ratio; one that differs does."""
+    x, speeds = np.linspace(1, 1000, 1000), np.array([0.5, 1.0, 1.5, 2.0, 2.5])[:, None]
+    alone = {Key("quadratic", Method("afedpg"), 1): Mean(x, speeds * x)}
+    paired, apart = (
+        sample_speedup.speedups(alone | {Key("quadratic", Method("afedpg"), 2): Mean(x, 2 * rates * x)})[1].ratio
+        for rates in (speeds, speeds[::-1])
+    )
+    assert paired.value == apart.value == pytest.approx(0.5, abs=0.02)
+    assert paired.high - paired.low < 0.01
+    assert apart.low < 0.4
+    assert apart.high > 0.6
 
 
 # global-time

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 
 import numpy as np
@@ -121,17 +122,34 @@ class Mean:
     """The seeds of one curve together: their mean and its 95% band."""
 
     x: Vector
-    mean: Vector
-    low: Vector
-    high: Vector
-    seeds: int
+    values: NDArray[np.float64]  # [seeds, points]; NaN where no episode ended
+
+    @property
+    def seeds(self) -> int:
+        return len(self.values)
+
+    @property
+    def mean(self) -> Vector:
+        return self._band[0]
+
+    @property
+    def low(self) -> Vector:
+        return self._band[1]
+
+    @property
+    def high(self) -> Vector:
+        return self._band[2]
+
+    @cached_property
+    def _band(self) -> tuple[Vector, Vector, Vector]:
+        return band(self.values)
 
 
 def over_samples(curves: Sequence[Curve]) -> Mean:
     """Runs of one kind apply the same number of gradients, so their parts lie at the same samples."""
     points = min(len(curve.samples) for curve in curves)
     x = np.mean([curve.samples[:points] for curve in curves], axis=0)
-    return Mean(x, *band(np.array([curve.returns[:points] for curve in curves])), len(curves))
+    return Mean(x, np.array([curve.returns[:points] for curve in curves]))
 
 
 def over_seconds(curves: Sequence[Curve]) -> Mean:
@@ -139,8 +157,7 @@ def over_seconds(curves: Sequence[Curve]) -> Mean:
     end = min(float(curve.seconds[-1]) for curve in curves)
     points = min(len(curve.seconds) for curve in curves)
     x = np.linspace(end / points, end, points)
-    values = [_interpolate(x, curve.seconds, curve.returns) for curve in curves]
-    return Mean(x, *band(np.array(values)), len(curves))
+    return Mean(x, np.array([_interpolate(x, curve.seconds, curve.returns) for curve in curves]))
 
 
 def _interpolate(x: Vector, seconds: Vector, values: Vector) -> Vector:

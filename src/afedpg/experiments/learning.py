@@ -12,7 +12,6 @@ from afedpg.config import PROBLEMS
 from afedpg.experiments.choices import Choices, Method
 from afedpg.experiments.curves import Evaluated, Key, Mean
 from afedpg.experiments.jobs import Plan, RunJob, Settings, preset_settings
-from afedpg.experiments.statistics import band
 
 SMOKE_ITERATIONS = 3  # of a real environment: enough to see that everything works, and no more
 SHORT_SHARE = 20  # `short` is a twentieth of the preset's iterations
@@ -76,5 +75,5 @@ def evaluations(evaluated: Sequence[Evaluated], over: str = "samples") -> dict[K
         if points < 3:
             return {}
         x = np.mean([getattr(e, over)[:points] for e in mine], axis=0)
-        found[key] = Mean(x, *band(np.array([e.means[:points] for e in mine])), len(mine))
+        found[key] = Mean(x, np.array([e.means[:points] for e in mine]))
     return found

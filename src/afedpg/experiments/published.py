@@ -84,7 +84,7 @@ def draw(curves: dict[Key, list[Curve]]) -> Figure:
         for key, mine in curves.items():
             if key.task == task:
                 mean = over_samples([smoothed(curve) for curve in mine])
-                all_agents = Mean(mean.x * key.agents, mean.mean, mean.low, mean.high, mean.seeds)
+                all_agents = Mean(mean.x * key.agents, mean.values)
                 label = key.method.label
                 plotting.curve(panel, all_agents, plotting.METHOD_COLORS[label], label, plotting.line_of(label))
         panel.set_title(f"{task}, {_seeds([len(mine) for key, mine in curves.items() if key.task == task])}")

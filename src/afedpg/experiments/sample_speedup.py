@@ -5,9 +5,11 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 from matplotlib.figure import Figure
+from numpy.typing import NDArray
 
 from afedpg.config import SHORT_NAMES
 from afedpg.experiments import plotting
@@ -27,8 +29,9 @@ from afedpg.experiments.curves import (
 from afedpg.experiments.jobs import RunJob
 from afedpg.experiments.learning import evaluations, learning_plan
 from afedpg.experiments.outcome import Outcome, Picture, Verdict, rule
-from afedpg.experiments.statistics import reaches, running_mean
+from afedpg.experiments.statistics import Interval, bootstrap, reaches, running_mean
 from afedpg.experiments.tables import Table, table
+from afedpg.messages import Vector
 
 TITLE = "Samples per agent: what the others' samples are worth"
 AGENTS = TEAMS["sample-speedup"]
@@ -76,7 +79,7 @@ class Speedup:
     key: Key
     level: float  # N = 1's mean over its last 5%
     samples: float  # infinite: never
-    ratio: float  # to N = 1's
+    ratio: Interval  # to N = 1's; the seeds are resampled, the same ones for both
     gain: float  # N = 1's level above its start, in half-widths of its band
     seeds: int
 
@@ -85,17 +88,37 @@ def speedups(means: dict[Key, Mean]) -> list[Speedup]:
     found = []
     for key, mean in means.items():
         alone = means[Key(key.task, key.method, 1)]
-        window = window_of(len(alone.x))
-        steady = running_mean(alone.mean, window)
-        level = float(steady[-1])  # so N = 1 itself is there at its end, if not before
-        first = reaches(mean.x, running_mean(mean.mean, window_of(len(mean.x))), level, stays=True)
-        base = reaches(alone.x, steady, level, stays=True)
-        found.append(Speedup(key, level, first, first / base, _gain(alone, window, level), mean.seeds))
+        everyone = np.arange(min(alone.seeds, mean.seeds))
+        level, samples, _ = _passage(alone, mean, everyone)
+        ratio = bootstrap(everyone, partial(_ratio, alone, mean), seed=0)
+        found.append(Speedup(key, level, samples, ratio, _gain(alone, level), mean.seeds))
     return found
 
 
-def _gain(alone: Mean, window: int, level: float) -> float:
+def _passage(alone: Mean, mean: Mean, seeds: NDArray[np.int64]) -> tuple[float, float, float]:
+    """The level, and the samples until the mean of these seeds is there and stays: with N agents, and with one."""
+    steady = _steady(alone, seeds)
+    level = float(steady[-1])  # so N = 1 itself is there at its end, if not before
+    first = reaches(mean.x, _steady(mean, seeds), level, stays=True)
+    return level, first, reaches(alone.x, steady, level, stays=True)
+
+
+def _ratio(alone: Mean, mean: Mean, seeds: NDArray[np.int64]) -> float:
+    _, first, base = _passage(alone, mean, seeds)
+    return first / base
+
+
+def _steady(mean: Mean, seeds: NDArray[np.int64]) -> Vector:
+    values = mean.values[seeds]
+    known = np.isfinite(values)
+    with np.errstate(invalid="ignore"):
+        curve = np.where(known, values, 0.0).sum(axis=0) / known.sum(axis=0)
+    return running_mean(curve, window_of(len(mean.x)))
+
+
+def _gain(alone: Mean, level: float) -> float:
     """How clearly N = 1 learned at all: where it did not, there is no level worth reaching."""
+    window = window_of(len(alone.x))
     start = float(np.nanmean(alone.mean[:window]))
     half = float(np.nanmean((alone.high - alone.low)[-window:])) / 2
     return (level - start) / half if half > 0 else (math.inf if level > start else 0.0)
@@ -107,17 +130,18 @@ def judge(found: Sequence[Speedup]) -> list[Verdict]:
     for task, method in dict.fromkeys((s.key.task, s.key.method) for s in found):
         mine = [s for s in found if (s.key.task, s.key.method) == (task, method) and s.key.agents > 1]
         enough = all(s.seeds >= LEAST_SEEDS and s.gain > 1 for s in mine)
-        holds = all(s.ratio <= allowed(s.key.agents) for s in mine)
-        told = ", ".join(f"N = {s.key.agents}: {s.ratio:.3g}" for s in mine)
+        holds = all(s.ratio.value <= allowed(s.key.agents) for s in mine)
+        told = ", ".join(f"N = {s.key.agents}: {s.ratio}" for s in mine)
         verdicts.append(
             Verdict(
                 claim=f"{task}, {method.label}: N agents get where one agent gets with about 1/N of its samples each",
                 verdict=rule(enough, holds),
                 statistic=f"samples per agent to N = 1's final return {mine[0].level:.4g}, of N = 1's: {told} "
                 f"({mine[0].seeds} seeds; N = 1 rose by {mine[0].gain:.2g} half-widths of its band)",
-                value=mine[-1].ratio,
+                value=mine[-1].ratio.value,
                 needed=", ".join(f"N = {s.key.agents}: at most {allowed(s.key.agents):.2g}" for s in mine)
-                + f"; the seeds' mean curve decides, at least {LEAST_SEEDS} seeds, and N = 1 must have learned",
+                + f"; the seeds' mean curve decides, at least {LEAST_SEEDS} seeds, and N = 1 must have learned; the "
+                "intervals, with the seeds resampled, say how sure it is",
             )
         )
     return verdicts
@@ -129,10 +153,13 @@ def allowed(agents: int) -> float:
 
 def speedups_table(found: Sequence[Speedup]) -> Table:
     rows = [
-        (s.key.task, s.key.method.label, s.key.agents, s.level, s.samples, s.ratio, 1 / s.key.agents, s.seeds)
+        (
+            s.key.task, s.key.method.label, s.key.agents, s.level, s.samples,
+            s.ratio.value, s.ratio.low, s.ratio.high, 1 / s.key.agents, s.seeds,
+        )
         for s in found
-    ]
-    return table("task method agents level samples_per_agent ratio one_over_n seeds", rows)
+    ]  # fmt: skip
+    return table("task method agents level samples_per_agent ratio low high one_over_n seeds", rows)
 
 
 def draw(means: dict[Key, Mean], ylabel: str) -> Figure:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -58,8 +59,8 @@ def band(values: NDArray[np.float64]) -> tuple[Vector, Vector, Vector]:
     return mean, low, high
 
 
-def bootstrap(curves: NDArray[np.float64], statistic: Callable[[NDArray[np.float64]], float], seed: int) -> Interval:
-    """A statistic of curves [seeds, ...] with its expanded percentile interval over resampled seeds."""
+def bootstrap(curves: NDArray[Any], statistic: Callable[[NDArray[Any]], float], seed: int) -> Interval:
+    """A statistic of curves [seeds, ...], or of the seeds' places, with its expanded percentile interval."""
     count = len(curves)
     if count < 2:
         return Interval(statistic(curves), math.nan, math.nan)
