@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from afedpg.engine.grpc.roster import Roster
+from afedpg.engine.grpc import roster as rosters
+from afedpg.engine.grpc.roster import Roster, read_list
 from afedpg.errors import AfedpgError, ConfigError
 
 
@@ -16,13 +17,18 @@ def edit(file: Path, text: str) -> None:
     os.utime(file, ns=(0, file.stat().st_mtime_ns + 1))  # two edits within a clock tick
 
 
+def refreshed(roster: Roster) -> bool:
+    """A change is believed at the second look."""
+    return [roster.refresh(), roster.refresh()] == [False, True]
+
+
 def test_numbers_follow_the_list_and_stay(tmp_path: Path) -> None:
     allow, store = tmp_path / "allowed.txt", tmp_path / "agents.json"
     allow.write_text("# the clinics\na\nb  # north\n\nc\n")
     roster = Roster(store, allow)
     assert [roster.number(name) for name in "cab"] == [2, 0, 1]
     edit(allow, "c\nd\n")
-    assert roster.refresh()
+    assert refreshed(roster)
     assert not roster.refresh()
     assert [roster.allows(name) for name in "abcd"] == [False, False, True, True]
     assert roster.number("d") == 3
@@ -40,11 +46,39 @@ def test_a_list_that_cannot_be_read_changes_nothing(tmp_path: Path) -> None:
     allow.write_text("a\n")
     roster = Roster(tmp_path / "agents.json", allow)
     edit(allow, "not a name!\n")
-    assert not roster.refresh()
+    assert not refreshed(roster)
     assert roster.allows("a")
     allow.unlink()
-    assert not roster.refresh()
+    assert not refreshed(roster)
     assert roster.allows("a")
+
+
+def test_a_list_that_is_just_being_written_revokes_nobody(tmp_path: Path) -> None:
+    allow = tmp_path / "allowed.txt"
+    allow.write_text("a\nb\n")
+    roster = Roster(tmp_path / "agents.json", allow)
+    for half in ("", "a\n", "a\nb\nc\n"):  # as an editor empties it and writes it again
+        edit(allow, half)
+        assert not roster.refresh()
+        assert roster.allows("b")
+    assert roster.refresh()
+    assert roster.allows("c")
+
+
+def test_a_change_while_the_list_is_first_read_is_noticed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    allow = tmp_path / "allowed.txt"
+    allow.write_text("a\nb\n")
+
+    def slow(file: Path) -> list[str]:
+        names = read_list(file)
+        edit(file, "a\n")
+        return names
+
+    with monkeypatch.context() as patch:
+        patch.setattr(rosters, "read_list", slow)
+        roster = Roster(tmp_path / "agents.json", allow)
+    assert refreshed(roster)
+    assert not roster.allows("b")
 
 
 def test_errors_say_what_is_wrong(tmp_path: Path) -> None:

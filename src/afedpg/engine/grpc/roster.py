@@ -41,7 +41,8 @@ class Roster:
     def __init__(self, store: Path, allow: Path | None = None, names: Iterable[str] = ()) -> None:
         self._store = store
         self._allow = allow
-        self._stamp: tuple[int, int] | None = None
+        self._stamp: tuple[int, int] | None = None  # of the list in force
+        self._seen: tuple[int, int] | None = None  # at the last look
         self._allowed: frozenset[str] | None = None
         self._numbers: dict[str, int] = {}
         self._starts: dict[str, int] = {}
@@ -50,13 +51,19 @@ class Roster:
         for name in names:
             self._number(name)
         if allow is not None:
+            self._stamp = self._seen = _stamp(allow)  # first: a change while it is read must not go unnoticed
             self._accept(read_list(allow))
-            self._stamp = _stamp(allow)
         self._save()
 
     def refresh(self) -> bool:
-        """Reads the allow-list again if the file changed. One that cannot be read changes nothing, but is logged."""
+        """Reads the allow-list again if the file changed. One that cannot be read changes nothing, but is logged.
+
+        It is believed once it looks the same twice: half of a list that is just being written would revoke the others.
+        """
         if self._allow is None or (stamp := _stamp(self._allow)) == self._stamp:
+            return False
+        if stamp != self._seen:
+            self._seen = stamp
             return False
         self._stamp = stamp
         try:
