@@ -260,17 +260,19 @@ def test_who_is_late_gone_or_silent_is_known_in_virtual_time():
     assert set(states(11.0, "interrupted")) == {"stopped"}
 
 
-def test_a_live_server_is_believed_while_it_speaks():
+def test_a_live_server_is_believed_while_it_speaks(monkeypatch):
+    now = time.time()
+    monkeypatch.setattr(time, "time", lambda: now)
     told = {"name": "clinic-a", "seconds_per_gradient": 0.5, "last_seen": 2.0, "rejected": 4}
     agents = [{"agent": 7, "state": "working", **told}, {"agent": 9, "state": "away", **told}]
     config, members = from_settings({"task": "quadratic", "engine": "grpc"}), Members()
 
     def table(age):
-        said = {"time": time.time() - age, "seconds": 9.0, "gradients_per_second": 1.0, "agents": agents}
+        said = {"time": now - age, "seconds": 9.0, "gradients_per_second": 1.0, "agents": agents}
         return members.table(config, status_of({"status": json.dumps(said)}), {}, "running", 100.0)
 
     assert [table(1.0)[name] for name in ("agent", "state", "rejected")] == [[7, 9], ["working", "away"], [4, 4]]
-    assert table(1.0)["last_seen"] == pytest.approx([3.0, 3.0], abs=0.2)
+    assert table(1.0)["last_seen"] == [3.0, 3.0]
     assert table(60.0)["state"] == ["unknown", "unknown"]
 
 
@@ -342,4 +344,5 @@ def test_a_live_server_says_who_is_there(tmp_path):
     assert set(agents["name"]) <= {"agent-0", "agent-1"}  # on a busy machine the second may have come too late
     assert agents["name"]
     assert sum(agents["gradients"]) == 60
-    assert all(seconds > 0 for seconds in agents["seconds_per_gradient"])
+    pairs = zip(agents["gradients"], agents["seconds_per_gradient"], strict=True)
+    assert all(seconds > 0 for gradients, seconds in pairs if gradients)  # it may also have come just before the end

@@ -28,7 +28,7 @@ def serve(start_command):
         line = []
         reader = threading.Thread(target=lambda: line.append(process.stdout.readline()), daemon=True)
         reader.start()
-        reader.join(30)
+        reader.join(60)
         assert line, "the dashboard says where it is"
         assert line[0], process.stderr.read()
         return json.loads(line[0])["url"]
@@ -72,6 +72,16 @@ def picture(page, figure):
     return page.evaluate(f"document.querySelector('#{figure} canvas').toDataURL()")
 
 
+def drawn(page, figure):
+    """Waits until something is: a frame after its data, and the timeline's data come after the others'."""
+    blank = """(figure) => {
+      const canvas = document.querySelector(`#${figure} canvas`);
+      const empty = Object.assign(document.createElement("canvas"), { width: canvas.width, height: canvas.height });
+      return canvas.toDataURL() === empty.toDataURL();
+    }"""
+    wait_until(lambda: not page.evaluate(blank, figure), what=f"{figure} is drawn")
+
+
 def folder_of(page):
     """Where the page's modules lie."""
     return page.evaluate("document.querySelector('script').src.replace(/main.js$/, '')")
@@ -96,15 +106,13 @@ def test_the_curve_grows_while_a_run_goes_on(tmp_path, serve, open_page, start_c
         now = number(tile(page, "Gradients"))
         if now and now not in seen:
             seen.append(now)
-            pictures.add(picture(page, "return"))
-            timelines.add(picture(page, "timeline"))
-        return len(seen) >= 5
+        pictures.add(picture(page, "return"))  # at every look: they are drawn a little later
+        timelines.add(picture(page, "timeline"))
+        return min(len(seen), len(pictures), len(timelines)) >= 5
 
     page.wait_for_selector("#content:not([hidden])")
-    wait_until(grown, 40, "the number of gradients grows on the page by itself")
+    wait_until(grown, 40, "the gradients on the page grow by themselves, curve and timeline are drawn anew")
     assert seen == sorted(seen)
-    assert len(pictures) >= 4, "the curve is drawn anew"
-    assert len(timelines) >= 4, "so is the timeline"
     assert re.search(r"after [\d,]+ gradients", page.locator("#return canvas").get_attribute("aria-label"))
     assert page.locator("#agents tbody tr").count() == 8
     assert set(page.locator("#agents tbody td:nth-child(2)").all_inner_texts()) == {"working"}
@@ -131,7 +139,7 @@ def test_runs_are_filtered_overlaid_and_averaged(tmp_path, serve, open_page):
     page.wait_for_selector("#legend li:only-child")
     assert page.locator("#legend li").inner_text() == "quadratic, afedpg, 3 agents: 3 seeds"
     wait_until(
-        lambda: page.wait_for_timeout(50) or picture(page, "return") != apart, 10, "a band instead of three curves"
+        lambda: page.wait_for_timeout(50) or picture(page, "return") != apart, what="a band instead of three curves"
     )
     page.get_by_label("Filter").fill("")
     page.get_by_role("checkbox", name="sweep/fedpg/seed0").check()
@@ -141,7 +149,7 @@ def test_runs_are_filtered_overlaid_and_averaged(tmp_path, serve, open_page):
     for axis in ("samples", "samples per agent", "time", "iterations"):
         before = picture(page, "return")
         page.locator(".segments label", has=page.get_by_text(axis, exact=True)).click()
-        wait_until(lambda before=before: page.wait_for_timeout(50) or picture(page, "return") != before, 10, axis)
+        wait_until(lambda before=before: page.wait_for_timeout(50) or picture(page, "return") != before, what=axis)
     again = open_page(page.url)  # the address keeps what is shown
     again.wait_for_selector("#run-count:has-text('4 of 6 shown')")
     again.wait_for_selector("h1:has-text('sweep/fedpg/seed0')")
@@ -153,7 +161,7 @@ def test_runs_that_start_later_appear_by_themselves(tmp_path, serve, open_page):
     page.get_by_text("No runs here yet").wait_for()
     small_run(tmp_path / "later")
     page.wait_for_selector("h1:has-text('later')")
-    wait_until(lambda: page.wait_for_timeout(50) or number(tile(page, "Gradients")) == 60, 20, "all of its gradients")
+    wait_until(lambda: page.wait_for_timeout(50) or number(tile(page, "Gradients")) == 60, what="all of its gradients")
 
 
 def test_a_hostile_name_is_text(tmp_path, serve, open_page):
@@ -162,6 +170,7 @@ def test_a_hostile_name_is_text(tmp_path, serve, open_page):
     page.wait_for_selector("#content:not([hidden])")
     assert page.locator("h1").inner_text() == HOSTILE
     assert page.locator("#run-list .name").inner_text() == HOSTILE
+    drawn(page, "return")
     page.locator("#return canvas").hover()
     page.wait_for_selector("#return .readout:not([hidden])")
     assert HOSTILE in page.locator("#return .readout").inner_text()
@@ -175,6 +184,7 @@ def test_the_keyboard_is_enough(tmp_path, serve, open_page):
     page.keyboard.press("Tab")
     assert page.evaluate("document.activeElement.textContent") == "Skip to the pictures"
     page.locator("#return canvas").focus()
+    drawn(page, "return")
     page.keyboard.press("ArrowLeft")
     said = page.locator("#return [role=status]").inner_text()
     assert re.search(r"59 iterations\s+one", said)
@@ -183,6 +193,7 @@ def test_the_keyboard_is_enough(tmp_path, serve, open_page):
     page.keyboard.press("Escape")
     assert page.locator("#return .readout").is_hidden()
     page.locator("#timeline canvas").focus()
+    drawn(page, "timeline")
     page.keyboard.press("End")
     assert re.search(r"global step\s*60", page.locator("#timeline [role=status]").inner_text())
     page.locator("#return details summary").focus()
@@ -220,7 +231,7 @@ def test_the_film_of_the_policy_is_shown(tmp_path, serve, open_page):
     page = open_page(serve(tmp_path))
     film = page.locator("#videos img")
     film.scroll_into_view_if_needed()
-    wait_until(lambda: film.evaluate("(image) => image.naturalWidth") == 64, 10, "the film is loaded")
+    wait_until(lambda: film.evaluate("(image) => image.naturalWidth") == 64, what="the film is loaded")
 
 
 def test_with_a_token_the_whole_page_works_and_without_it_nothing(tmp_path, serve, open_page, chromium):
@@ -245,7 +256,7 @@ def test_a_server_that_ends_is_missed(tmp_path, chromium, start_command):
     page.wait_for_selector("#pulse[data-state=lost]", timeout=PATIENCE)
     assert page.locator("h1").inner_text() == "one", "what was known stays on the page"
     page.context.close()
-    assert process.wait(20) == 0
+    assert process.wait(60) == 0
 
 
 def test_the_pages_own_arithmetic(tmp_path, serve, open_page):
@@ -324,6 +335,22 @@ def test_the_bar_that_is_read_out_stays_the_marked_one(tmp_path, serve, open_pag
     }"""
     page = open_page(serve(tmp_path))
     assert page.evaluate(script, folder_of(page)) == [[None, True], [3, False], [None, True]]
+
+
+def test_a_bar_is_read_out_before_the_first_frame_is_drawn(tmp_path, serve, open_page):
+    """A slow machine may take a while for it, and keys do not wait."""
+    script = """async (folder) => {
+      const { Timeline } = await import(folder + "timeline.js");
+      const timeline = new Timeline(document.body.appendChild(document.createElement("figure")));
+      const bars = { agent: [0], step: [1], start: [0], finish: [1], end: [1], delay: [0], out: [], rejected: [] };
+      timeline.show({ ...bars, lanes: [0], begin: 0, until: 1, first: 1, last: 1 }, String);
+      timeline.board.canvas.dispatchEvent(new KeyboardEvent("keydown", { key: "End" }));
+      const said = timeline.board.readout.textContent, early = !timeline.layout;
+      while (!timeline.layout) await new Promise((go) => setTimeout(go, 20));
+      return [early, said.includes("global step"), timeline.board.readout.style.left !== "14px"];
+    }"""
+    page = open_page(serve(tmp_path))
+    assert page.evaluate(script, folder_of(page)) == [True, True, True]
 
 
 def test_a_page_left_open_over_a_sweep_goes_on_showing_what_runs(tmp_path, serve, open_page):

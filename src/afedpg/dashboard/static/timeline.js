@@ -163,6 +163,7 @@ export class Timeline {
   }
 
   #place(i) {
+    if (!this.layout) return [0, 0]; // not drawn yet: the first frame puts it right
     return [this.layout.toX(this.data.end[i]), this.layout.rows.get(this.data.agent[i])];
   }
 
