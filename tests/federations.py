@@ -22,10 +22,17 @@ from afedpg.engine.grpc.certs import make_certificates
 START_SECONDS = 40.0  # what a process may take to come up on a busy machine
 
 
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
+def reserved_port() -> tuple[int, socket.socket]:
+    """A port, and what keeps it from being given to anyone else until it is closed: bound, but not listening, it is in
+    the way of nobody who reuses addresses, as gRPC's server does.
+    """
+    keeper = socket.socket()
+    keeper.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    keeper.bind(("127.0.0.1", 0))
+    port = int(keeper.getsockname()[1])
+    if sys.platform != "linux":  # elsewhere it would be in the way
+        keeper.close()
+    return port, keeper
 
 
 def wait_until(holds: Callable[[], Any], seconds: float = START_SECONDS, what: str = "") -> float:
@@ -47,7 +54,7 @@ class Site:
         self.folder, self.run = folder, folder / "run"
         self.task, self.agents, self.tls = task, agents, tls
         self.settings = settings
-        self.port = free_port()
+        self.port, self._port_keeper = reserved_port()
         self.processes: list[subprocess.Popen[bytes]] = []
         self.certs = folder / "certs"
         if tls:
@@ -111,6 +118,7 @@ class Site:
                     os.kill(process.pid, signal.SIGCONT)
                     process.kill()
             process.wait()
+        self._port_keeper.close()
 
 
 @contextlib.contextmanager

@@ -14,13 +14,14 @@ import os
 import re
 import shlex
 import signal
-import socket
 import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+
+from federations import reserved_port
 
 ROOT = Path(__file__).parents[2]
 PAGES = sorted([ROOT / "README.md", ROOT / "CONTRIBUTING.md", *(ROOT / "docs").rglob("*.md")])
@@ -104,9 +105,7 @@ class Folder:
             (tools / tool).chmod(0o755)
         (tools / "activate").write_text(f'export PATH="{tools}:$PATH"\n')
         (path / "examples").symlink_to(ROOT / "examples")
-        with socket.socket() as free:
-            free.bind(("127.0.0.1", 0))
-            self.port = str(free.getsockname()[1])
+        self.port, self._port_keeper = reserved_port()
         python_path = os.pathsep.join(filter(None, [str(ROOT / "src"), os.environ.get("PYTHONPATH")]))
         self.environment = {
             **os.environ, "PATH": f"{tools}{os.pathsep}{os.environ['PATH']}", "PYTHONPATH": python_path,
@@ -115,7 +114,7 @@ class Folder:
 
     def run(self, block: Block) -> None:
         """Raises an AssertionError that names the block."""
-        text = block.text.replace("7443", self.port)  # the documented port may be taken here
+        text = block.text.replace("7443", str(self.port))  # the documented port may be taken here
         if block.title:
             (self.path / block.title).write_text(block.text)
         elif block.language == "console":

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from federations import reserved_port
 
 import afedpg
 from afedpg.engine import live_session
@@ -65,10 +66,9 @@ def test_a_server_that_cannot_open_leaves_no_folder(tmp_path: Path, place: Calla
 
 
 def test_a_server_without_a_folder_gives_its_port_back(tmp_path: Path) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as other:
-        port = other.getsockname()[1]
+    port, keeper = reserved_port()
     (tmp_path / "run").write_text("")
-    with pytest.raises(ConfigError, match="exists"):
+    with keeper, pytest.raises(ConfigError, match="exists"):
         run_server(configure("quadratic", None, SETTINGS), Place(f"127.0.0.1:{port}"), tmp_path / "run")
     socket.create_server(("127.0.0.1", port)).close()
 
