@@ -30,7 +30,7 @@ def test_the_accounting_agrees_with_the_wire(tmp_path: Path, parameters: int, gr
         federation.agent(0, port=proxy.port)
         wait_until(lambda: federation.gradients() > gradients, 120.0)
         server.terminate()
-        server.wait(30)
+        server.wait(60)
         ((up, down),) = federation.query("SELECT sum(bytes_up), sum(bytes_down) FROM arrivals")
         (agent,) = federation.status()["agents"]
         for accounted, counted, carried in (

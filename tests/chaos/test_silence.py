@@ -55,7 +55,7 @@ def _suffer(
     federation: Site, lease: float, long: bool, break_it: Callable[[], None], mend_it: Callable[[], None]
 ) -> None:
     goings = _goings(federation)
-    break_it()
+    break_it()  # what notices first is open: the lease, or gRPC's own pings, which wait as long
     took = wait_until(lambda: _goings(federation) > goings, lease + 10.0)
     if long:  # a machine that is busy with a whole test suite may be late
         assert took < lease + GRACE
@@ -67,7 +67,7 @@ def _suffer(
 def test_silence_is_noticed_and_whoever_was_silent_comes_back(tmp_path: Path, long: bool) -> None:
     lease = 15.0 if long else LEASE
     with two_agents(tmp_path, lease) as (federation, proxy, pid):
-        before = _rate(federation, 2.0)
+        before = _rate(federation, 2.0) if long else 0.0
         _suffer(federation, lease, long, lambda: os.kill(pid, signal.SIGSTOP), lambda: os.kill(pid, signal.SIGCONT))
         for fault in ("stall", "half-open", "cut") if long else ("stall", "cut"):
             _suffer(
@@ -75,9 +75,11 @@ def test_silence_is_noticed_and_whoever_was_silent_comes_back(tmp_path: Path, lo
                 lambda: setattr(proxy, "fault", "none"),
             )  # fmt: skip
         os.kill(pid, signal.SIGSTOP)
-        during = _rate(federation, 6.0 if long else 2.0)
-        assert during > (0.5 * before if long else 0.0)  # half, not all: this machine may be shared
-        assert "silent for" in federation.log()
+        if long:
+            assert _rate(federation, 6.0) > 0.5 * before  # half, not all: this machine may be shared
+        else:  # a machine that is busy with a whole test suite may be slow
+            arrived = _arrived(federation, 0)
+            wait_until(lambda: _arrived(federation, 0) > arrived + 3, what="the other works on")
 
 
 def test_a_slow_line_slows_its_own_agent_only(tmp_path: Path, long: bool) -> None:
