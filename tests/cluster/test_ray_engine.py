@@ -11,6 +11,7 @@ import sqlite3
 import threading
 import time
 from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -44,6 +45,13 @@ pytestmark = pytest.mark.usefixtures("session")
 ONE = {"agents": 1, "iterations": 40, "dimension": 30}
 
 
+@pytest.fixture(autouse=True)
+def no_actor_is_left() -> Iterator[None]:
+    """Nor does the next test meet one that is still ending."""
+    yield
+    wait_until(lambda: not actors(os.getpid()))
+
+
 def test_one_agent_gives_the_bits_of_virtual_time_though_its_actor_dies(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -64,7 +72,6 @@ def test_one_agent_gives_the_bits_of_virtual_time_though_its_actor_dies(
     assert [gradient for gradient, _ in rows] == list(range(1, 41))
     assert len({task_id for _, task_id in rows}) == 40
     assert ray.is_initialized()
-    wait_until(lambda: not actors(os.getpid()))
 
 
 def test_an_interrupted_run_goes_on_with_its_agents_states(tmp_path: Path) -> None:
@@ -207,7 +214,6 @@ def test_an_agent_that_fails_is_not_started_for_ever(
     config = configure("quadratic", None, {"engine": "ray", "agents": 1})
     with pytest.raises(AfedpgError, match=message):
         serve(new_parts(config, Own(), None), Broken(config))
-    wait_until(lambda: not actors(os.getpid()))
 
 
 @pytest.mark.parametrize("at_start", [True, False], ids=["start", "work"])
@@ -236,7 +242,6 @@ def test_one_agent_that_always_dies_ends_the_run_though_others_work(
     config = configure("quadratic", None, {"engine": "ray", "agents": 2, "iterations": 10**6})
     with pytest.raises(AfedpgError, match=r"^agent 1 died 3 times in a row without a gradient, at last .*: out of"):
         serve(new_parts(config, Own(), None), Deadly(config))
-    wait_until(lambda: not actors(os.getpid()))
 
 
 def test_the_log_says_what_agents_wait_for(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
@@ -254,6 +259,7 @@ def test_the_log_says_what_agents_wait_for(monkeypatch: pytest.MonkeyPatch, capl
 
     busy = Busy.remote()
     ray.get(busy.ready.remote())
+    wait_until(lambda: ray.available_resources().get("CPU") == 1, what="Ray itself knows what is free")
     other = threading.Thread(target=make_room)
     other.start()
     with caplog.at_level(logging.WARNING, "afedpg"):
@@ -310,13 +316,15 @@ def test_what_cannot_be_sent_is_found_out_at_once() -> None:
 
 
 def test_a_state_that_is_slow_to_come_is_not_given_up(
-    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """One checkpoint does without it, the next one has it."""
+    go_on = tmp_path / "go on"
 
     @ray.remote
     def slow() -> AgentState:
-        time.sleep(1.5)
+        while not go_on.exists():
+            time.sleep(0.02)
         return workload.start(0)
 
     config = from_settings({"task": "quadratic", "agents": 1, "engine": "ray"})
@@ -329,6 +337,8 @@ def test_a_state_that_is_slow_to_come_is_not_given_up(
         early = crowd.to_tree()
     assert "older states of 1 agents" in caplog.text
     monkeypatch.undo()
+    go_on.touch()
+    ray.wait([seat.newest], timeout=60)
     late = crowd.to_tree()
     assert (early["behind"].tolist(), late["behind"].tolist(), seat.behind) == ([True], [False], False)
     assert unstack_states(late["agents"])[0].keys() == workload.start(0).keys()
@@ -347,6 +357,7 @@ def test_a_lost_state_is_replaced_by_the_last_one_fetched_with_other_streams(cap
         raise KeyError("gone")
 
     lost.newest = fails.remote()
+    ray.wait([lost.newest], timeout=60)
     with caplog.at_level(logging.WARNING, "afedpg"):
         tree = crowd.to_tree()
     assert "agent 1: its newest state was lost" in caplog.text
