@@ -26,9 +26,8 @@ class Terminal:
         keep = {name: value for name, value in os.environ.items() if name not in ("COLUMNS", "LINES", "NO_COLOR")}
         self.pid, self._file = pty.fork()
         if self.pid == 0:
-            time.sleep(0.05)  # until the window has its size
+            fcntl.ioctl(0, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
             os.execvpe(command[0], command, {**keep, "TERM": "xterm-256color", **variables})
-        fcntl.ioctl(self._file, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
 
     @property
     def text(self) -> str:

@@ -89,7 +89,7 @@ def test_ctrl_c_stores_the_run_and_says_how_to_go_on(workers, start_command, tmp
     process = start_command("train", "quadratic", *flags(settings), "--out", run, "--workers", workers, "--json")
     wait_until(lambda: started(run))
     os.killpg(process.pid, signal.SIGINT)
-    out, err = process.communicate(timeout=30)
+    out, err = process.communicate(timeout=60)
     assert (process.returncode, out, err.count("\n")) == (130, "", 1), err
     assert f"go on with: afedpg resume {run}" in err
     end = start_command("resume", run, "--workers", workers, "--json")
@@ -107,4 +107,4 @@ def test_no_process_is_left_when_train_is_killed(start_command, tmp_path):
     assert len(workers) >= 2
     process.kill()
     process.wait()
-    wait_until(lambda: not any(alive(worker) for worker in workers), 5.0, "the workers ended with their parent")
+    wait_until(lambda: not any(alive(worker) for worker in workers), what="the workers ended with their parent")

@@ -231,7 +231,7 @@ def test_workers_start_where_the_run_is_process_number_1():
     command = ["unshare", "--pid", "--fork", sys.executable, "-c", code]
     if subprocess.run([*command[:3], "true"], capture_output=True, check=False).returncode:
         pytest.skip("process namespaces are not allowed here")
-    done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60)
+    done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=180)
     assert done.stdout.strip() == train("quadratic", agents=4, iterations=20).sha256
 
 

@@ -39,18 +39,18 @@ def test_an_agent_outlives_its_server_and_a_misfit_does_not(tmp_path: Path) -> N
             "agent", "lq-bandit", "--connect", f"127.0.0.1:{federation.port}",
             "--cert", federation.certs / "agents" / "agent-1", log="misfit.log",
         )  # fmt: skip
-        assert misfit.wait(30) == 1
+        assert misfit.wait(60) == 1
         assert "refused by" in federation.log("misfit")
         server.terminate()
-        assert server.wait(30) == 130
+        assert server.wait(60) == 130
         before = federation.gradients()
         resumed = federation.command("resume", federation.run)  # listens where it listened
         wait_until(lambda: federation.gradients() > before + 5)
         assert agent.poll() is None
         agent.terminate()
-        assert agent.wait(30) == 130
+        assert agent.wait(60) == 130
         assert resumed.poll() is None
         assert (tmp_path / "state").exists()
         status = federation.command("status", f"127.0.0.1:{federation.port}", "--cert", federation.certs / "operator")
-        assert status.wait(30) == 0
+        assert status.wait(60) == 0
         assert "agent-0" in federation.log("status")

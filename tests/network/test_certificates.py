@@ -38,7 +38,7 @@ def refused(federation: Site, credentials: grpc.ChannelCredentials, name: str = 
 
 
 def logged(federation: Site, text: str) -> None:
-    wait_until(lambda: text in federation.log(), 10.0, text)
+    wait_until(lambda: text in federation.log(), what=text)
 
 
 def test_only_the_right_certificate_gets_in(tmp_path: Path) -> None:
@@ -86,7 +86,7 @@ def test_an_agent_does_not_trust_another_agent_as_its_server(tmp_path: Path) -> 
     try:
         with grpc.secure_channel(f"127.0.0.1:{port}", Identity.read(tmp_path / "agents" / "a").for_client()) as channel:
             with pytest.raises(grpc.RpcError) as error:
-                channel.unary_unary("/afedpg.v1.Federation/Settings")(b"", timeout=10)
+                channel.unary_unary("/afedpg.v1.Federation/Settings")(b"", timeout=60)
             assert error.value.code() == grpc.StatusCode.UNAVAILABLE
     finally:
         server.stop(0)
@@ -113,7 +113,7 @@ def test_only_the_operator_may_ask_for_the_status(tmp_path: Path) -> None:
         def ask(who: str) -> bytes:
             credentials = Identity.read(federation.certs / who).for_client()
             with grpc.secure_channel(f"127.0.0.1:{federation.port}", credentials) as channel:
-                return bytes(channel.unary_unary("/afedpg.v1.Federation/Status")(b"", timeout=10))
+                return bytes(channel.unary_unary("/afedpg.v1.Federation/Status")(b"", timeout=60))
 
         assert pb.StatusReply.FromString(ask("operator")).status
         with pytest.raises(grpc.RpcError) as error:

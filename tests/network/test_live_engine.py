@@ -122,9 +122,10 @@ def test_time_in_which_nobody_is_there_is_not_taken_from_a_round(tmp_path: Path,
             served.engine.leave(port.agent_id, port, "gone")
         served.engine._watch_round(time.monotonic())
         served.engine._opened -= 30
+        now = time.monotonic()
         ports = await connected(served, 3)
         await served.send(ports[0], answer(served.task_of(ports[0])))
-        served.engine._watch_round(time.monotonic() + 9)
+        served.engine._watch_round(now + 9)
         assert served.federation.server.iteration == 0
         served.engine._watch_round(time.monotonic() + 11)
         assert served.federation.server.iteration == 1
@@ -201,11 +202,19 @@ class Slow:
 
     def __init__(self) -> None:
         self.open = asyncio.Event()
+        self.asked = 0
         self.sent: list[str] = []
 
     async def write(self, data: bytes) -> None:
+        self.asked += 1
         await self.open.wait()
         self.sent.append(str(pb.FromServer.FromString(data).WhichOneof("content")))
+
+
+async def until(holds: Callable[[], object]) -> None:
+    async with asyncio.timeout(10):
+        while not holds():
+            await asyncio.sleep(0)
 
 
 async def in_mid_write(served: Served) -> AgentPort:
@@ -264,10 +273,10 @@ def test_what_comes_up_while_another_message_is_written_waits_for_the_disk_too(t
         synced: list[int] = []  # Tasks that had been handed out by then
         served.service._sync = lambda: synced.append(served.federation.server.counter)
         port = await in_mid_write(served)
-        await asyncio.sleep(0.01)
+        await until(lambda: port.context.asked)
         served.engine.refuse(0, "a Task in place of the one it has")
         port.context.open.set()
-        await asyncio.sleep(0.01)
+        await until(lambda: len(port.context.sent) >= 3)
         assert port.context.sent == ["task", "refusal", "task"]
         assert synced == [1, 2]
         port.handler.cancel()

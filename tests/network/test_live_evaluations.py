@@ -74,12 +74,13 @@ class Slow:
     """Evaluations that take until the federation is over."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.over = threading.Event()
+        self.over, self.at_work = threading.Event(), threading.Event()
         self.begun: list[int] = []
         evaluate = ProblemWorkload.evaluate
 
         def wait(workload: ProblemWorkload, theta: Floats, statistics: None, iteration: int) -> list[Evaluation]:
             self.begun.append(iteration)
+            self.at_work.set()
             assert self.over.wait(60)
             return evaluate(workload, theta, statistics, iteration)
 
@@ -130,7 +131,9 @@ def test_an_evaluation_that_an_interruption_takes_is_made_up_for(
     interruption = Interruption()
 
     def interrupt(arrival: Arrival, seconds: float, theta: Vector) -> None:
-        interruption.requested = arrival.gradient == 12
+        if arrival.gradient == 12:
+            assert slow.at_work.wait(60)  # or it would be given up before its thread has begun it
+            interruption.requested = True
 
     with pytest.raises(Interrupted, match="after gradient 12 of 50"):
         serve(new(tmp_path / "run", interrupt), interruption, slow.over)

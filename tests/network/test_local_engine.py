@@ -6,6 +6,7 @@ import csv
 import signal
 from pathlib import Path
 
+import numpy as np
 import psutil
 from federations import alive, children, site, wait_until
 
@@ -41,13 +42,15 @@ def test_segments_are_played_back_as_fast_as_they_were(tmp_path: Path) -> None:
         "CartPole-v1", engine="local", out=tmp_path / "local", **settings,
         on_arrival=lambda arrival, seconds, theta: arrived.append(seconds),
     )  # fmt: skip
-    real = arrived[-1] - arrived[0]
+    real = np.diff(arrived)
     arrived.clear()
     afedpg.train(
         "CartPole-v1", timing="trace", trace=str(tmp_path / "local" / "trace.csv"), **settings,
         on_arrival=lambda arrival, seconds, theta: arrived.append(seconds),
     )  # fmt: skip
-    assert real / 4 < arrived[-1] - arrived[0] <= real * 1.01  # what the server took in between is not in it
+    played = np.diff(arrived)
+    assert played.sum() <= real.sum() * 1.01  # what the server took in between is not in it
+    assert np.median(played) > np.median(real) / 4  # a single stop of the server, as for the disk, says nothing
 
 
 def agents_of(pid: int) -> list[psutil.Process]:
@@ -65,13 +68,13 @@ def test_agents_are_replaced_and_none_is_left_behind(tmp_path: Path) -> None:
         agents = agents_of(train.pid)
         train.kill()
         train.wait()
-        wait_until(lambda: not any(alive(agent) for agent in agents), 10.0, "the agents ended with their parent")
+        wait_until(lambda: not any(alive(agent) for agent in agents), what="the agents ended with their parent")
 
         before = federation.gradients()
         resumed = federation.command("resume", federation.run)
         wait_until(lambda: federation.gradients() > before + 20)
         agents = agents_of(resumed.pid)
         resumed.send_signal(signal.SIGINT)
-        assert resumed.wait(30) == 130
+        assert resumed.wait(60) == 130
         assert not any(alive(agent) for agent in agents)
         assert replay(federation.run).agrees

@@ -119,7 +119,7 @@ def test_a_full_disk_leaves_nothing_behind(small_disk: Any) -> None:
 def _hold(path: Path, ready: Any, release: Any) -> None:
     with folder.RunFolder(path).lock():
         ready.set()
-        release.wait(20)
+        release.wait(60)
 
 
 def test_two_processes_cannot_write_one_run(tmp_path: Path) -> None:
@@ -128,7 +128,7 @@ def test_two_processes_cannot_write_one_run(tmp_path: Path) -> None:
     ready, release = context.Event(), context.Event()
     other = context.Process(target=_hold, args=(made.path, ready, release))
     other.start()
-    assert ready.wait(20)
+    assert ready.wait(60)
     with pytest.raises(AfedpgError, match=rf"is being written by another process \({other.pid}\)"):
         made.lock()
     assert [folder.summarize(run).state for run in find_runs(tmp_path)] == ["running"]
