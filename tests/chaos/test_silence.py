@@ -55,7 +55,7 @@ def _suffer(
     federation: Site, lease: float, long: bool, break_it: Callable[[], None], mend_it: Callable[[], None]
 ) -> None:
     goings = _goings(federation)
-    break_it()  # what notices first is open: the lease, or gRPC's own pings, which wait as long
+    break_it()
     took = wait_until(lambda: _goings(federation) > goings, lease + 10.0)
     if long:  # a machine that is busy with a whole test suite may be late
         assert took < lease + GRACE
@@ -69,6 +69,7 @@ def test_silence_is_noticed_and_whoever_was_silent_comes_back(tmp_path: Path, lo
     with two_agents(tmp_path, lease) as (federation, proxy, pid):
         before = _rate(federation, 2.0) if long else 0.0
         _suffer(federation, lease, long, lambda: os.kill(pid, signal.SIGSTOP), lambda: os.kill(pid, signal.SIGCONT))
+        assert "silent for" in federation.log()  # the lease, not gRPC's own pings: they would say that it hung up
         for fault in ("stall", "half-open", "cut") if long else ("stall", "cut"):
             _suffer(
                 federation, lease, long, lambda fault=fault: setattr(proxy, "fault", fault),  # type: ignore[misc]

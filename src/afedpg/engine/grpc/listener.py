@@ -71,10 +71,11 @@ def _options(parameters: int, lease: float) -> list[tuple[str, int]]:
     return [
         ("grpc.max_receive_message_length", most),
         ("grpc.max_send_message_length", most),
-        # A frozen peer answers no ping; keepalive alone would wait for the operating system's time-out.
+        # A frozen peer answers no ping; keepalive alone would wait for the operating system's time-out. Both wait for
+        # longer than the lease, whose end says that the agent was silent; theirs would say that it hung up.
         ("grpc.keepalive_time_ms", lease_ms),
-        ("grpc.keepalive_timeout_ms", lease_ms),
-        ("grpc.http2.ping_timeout_ms", lease_ms),
+        ("grpc.keepalive_timeout_ms", 2 * lease_ms),
+        ("grpc.http2.ping_timeout_ms", 2 * lease_ms),
         ("grpc.http2.min_ping_interval_without_data_ms", lease_ms // 4),
         ("grpc.so_reuseport", 0),  # a second server on the same port is a mistake
     ]
