@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from afedpg.experiments.choices import Method
 from afedpg.experiments.jobs import RunJob
-from afedpg.experiments.statistics import band
+from afedpg.experiments.statistics import band, known_mean
 from afedpg.experiments.tables import Table, table
 from afedpg.messages import Vector
 from afedpg.record.database import read_arrivals, read_evaluations
@@ -187,7 +187,4 @@ def smoothed(curve: Curve) -> Curve:
         return curve
     padded = np.concatenate([np.full(half, np.nan), curve.returns, np.full(half, np.nan)])
     around = np.lib.stride_tricks.sliding_window_view(padded, 2 * half + 1)
-    known = np.isfinite(around)
-    counts = known.sum(axis=1)
-    means = np.where(known, around, 0.0).sum(axis=1) / np.maximum(counts, 1)
-    return replace(curve, returns=np.where(counts > 0, means, np.nan))
+    return replace(curve, returns=known_mean(around, axis=1))

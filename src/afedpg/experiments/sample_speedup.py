@@ -29,7 +29,7 @@ from afedpg.experiments.curves import (
 from afedpg.experiments.jobs import RunJob
 from afedpg.experiments.learning import evaluations, learning_plan
 from afedpg.experiments.outcome import Outcome, Picture, Verdict, rule
-from afedpg.experiments.statistics import Interval, bootstrap, reaches, running_mean
+from afedpg.experiments.statistics import Interval, bootstrap, known_mean, reaches, running_mean
 from afedpg.experiments.tables import Table, table
 from afedpg.messages import Vector
 
@@ -88,7 +88,7 @@ def speedups(means: dict[Key, Mean]) -> list[Speedup]:
     found = []
     for key, mean in means.items():
         alone = means[Key(key.task, key.method, 1)]
-        everyone = np.arange(min(alone.seeds, mean.seeds))
+        everyone = np.arange(mean.seeds)  # N = 1 has the same ones
         level, samples, _ = _passage(alone, mean, everyone)
         ratio = bootstrap(everyone, partial(_ratio, alone, mean), seed=0)
         found.append(Speedup(key, level, samples, ratio, _gain(alone, level), mean.seeds))
@@ -109,11 +109,7 @@ def _ratio(alone: Mean, mean: Mean, seeds: NDArray[np.int64]) -> float:
 
 
 def _steady(mean: Mean, seeds: NDArray[np.int64]) -> Vector:
-    values = mean.values[seeds]
-    known = np.isfinite(values)
-    with np.errstate(invalid="ignore"):
-        curve = np.where(known, values, 0.0).sum(axis=0) / known.sum(axis=0)
-    return running_mean(curve, window_of(len(mean.x)))
+    return running_mean(known_mean(mean.values[seeds], axis=0), window_of(len(mean.x)))
 
 
 def _gain(alone: Mean, level: float) -> float:

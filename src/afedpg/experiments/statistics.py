@@ -94,6 +94,13 @@ def mean_slope(x: Vector, curves: NDArray[np.float64], seed: int = 0) -> Interva
     return bootstrap(curves, lambda sample: slope(x, sample.mean(axis=0)), seed)
 
 
+def known_mean(values: NDArray[np.float64], axis: int) -> Vector:
+    """NaN is left out; NaN where there is nothing else."""
+    known = np.isfinite(values)
+    with np.errstate(invalid="ignore"):
+        return np.asarray(np.where(known, values, 0.0).sum(axis=axis) / known.sum(axis=axis))
+
+
 def running_mean(values: Vector, window: int) -> Vector:
     """The mean of the last `window` values up to each place, of fewer at the start; NaN is left out."""
     values = np.asarray(values, np.float64)
