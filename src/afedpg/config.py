@@ -161,14 +161,9 @@ class Config:
         return max(1, self.agent.steps // self.agent.segment) if self.method == "a3c" and not self.synthetic else 1
 
     @property
-    def rows(self) -> int:
-        """Of the table of arrivals: one per T steps."""
-        return self.iterations * self.agents
-
-    @property
     def gradients(self) -> int:
         """Where the run ends."""
-        return self.rows * self.reports
+        return self.iterations * self.agents * self.reports
 
     def to_dict(self) -> dict[str, Any]:
         """Without the settings that are None: TOML has no word for it."""

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from support import curves
 
 from afedpg import train
 from afedpg.cli import main
@@ -52,6 +53,24 @@ def test_the_numbers_are_those_of_the_runs(runs, capsys):
     assert results["delay, max"]["values"] == [r["delay"].max() for r in rows]
     assert results["bytes up"]["values"] == [r["bytes_up"].sum() for r in rows]
     assert (fedpg["results"]["theta, exact"]["low"], fedpg["results"]["delay, max"]["mean"]) == (None, 0)
+
+
+def test_every_segment_of_a3c_counts(tmp_path, monkeypatch, capsys):
+    """Against what the run itself said when each arrived, to the last one."""
+    monkeypatch.chdir(tmp_path)
+    seen = []
+    result = train(
+        "CartPole-v1", method="a3c", agents=4, iterations=6, steps=256, segment=32, hidden=(8,), evaluate_episodes=1,
+        timing="straggler", workers=0, out="runs/a3c", on_arrival=lambda arrival, *rest: seen.append(arrival),
+    )  # fmt: skip
+    [group] = json.loads(said(capsys, "--json").out)["groups"]
+    found = {name: values["mean"] for name, values in group["results"].items()}
+    assert (found["samples"], found["virtual seconds"]) == (result.samples, result.seconds)
+    assert result.samples == 6144
+    assert found["delay, mean"] == pytest.approx(np.mean([arrival.delay for arrival in seen]))
+    assert found["delay, max"] == max(arrival.delay for arrival in seen)
+    assert found["bytes up"] == sum(arrival.bytes_up for arrival in seen)
+    assert max(step for points in curves(Path("runs/a3c")).values() for step, _ in points) == result.samples
 
 
 def test_people_see_columns_side_by_side(runs, capsys):

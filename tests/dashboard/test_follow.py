@@ -18,7 +18,7 @@ from afedpg.dashboard.follow import Follower
 from afedpg.dashboard.members import Members
 from afedpg.dashboard.tail import Status, status_of
 from afedpg.messages import Evaluation
-from afedpg.record.database import Database, read_arrivals
+from afedpg.record.database import Database
 
 ENDLESS = '{"time": 1.0, "seconds": 1e999, "gradients_per_second": 1.0, "agents": []}'  # no NaN, no Infinity to see
 
@@ -196,20 +196,26 @@ def test_theta_is_the_mean_over_the_agents_environments(tmp_path):
     assert both == (20, 62, 900, 9.0, "sampled", 2.0, None, None)
 
 
-def test_a_row_of_a3c_stands_for_all_its_gradients(tmp_path):
-    settings = {"method": "a3c", "agents": 2, "iterations": 4, "steps": 64, "segment": 32, "workers": 0}
-    train("CartPole-v1", out=tmp_path / "run", **settings)
+def test_the_page_knows_every_segment_of_a3c(tmp_path):
+    """Against what the run itself said when each arrived."""
+    seen = []
+    result = train(
+        "CartPole-v1", method="a3c", agents=3, iterations=3, steps=64, segment=32, workers=0, timing="list",
+        speeds=(1.0, 1.7, 3.1), out=tmp_path / "run", on_arrival=lambda arrival, *at: seen.append((arrival, at[0])),
+    )  # fmt: skip
     follower = followed(tmp_path)
     said = follower.changes("")
-    rows, reports = said["delays"]["rows"], follower.entry.config.reports
-    assert reports == 2
-    assert rows * reports < said["gradients"] == said["total"], "the last segments fill no row"
-    assert sum(said["agents"]["gradients"]) == rows * reports
-    assert sum(said["agents"]["share"]) == pytest.approx(1)
-    arrivals = read_arrivals(tmp_path / "run" / "run.db")
-    assert said["delays"]["mean"] == pytest.approx(arrivals["delay"].mean())
-    mine = arrivals["seconds"][arrivals["agent"] == 0]
-    assert said["agents"]["seconds_per_gradient"][0] == pytest.approx((mine[-1] - mine[0]) / (len(mine) - 1) / reports)
+    delays = [arrival.delay for arrival, _ in seen]
+    assert said["gradients"] == said["total"] == len(seen) == 18
+    assert (said["totals"]["steps"], said["seconds"]) == (result.samples, result.seconds)
+    assert said["delays"]["mean"] == pytest.approx(sum(delays) / 18)
+    assert said["delays"]["delay"][-1] == max(delays)
+    assert said["agents"]["gradients"] == [sum(arrival.agent == agent for arrival, _ in seen) for agent in range(3)]
+    mine = [seconds for arrival, seconds in seen if arrival.agent == 0]
+    assert said["agents"]["seconds_per_gradient"][0] == pytest.approx((mine[-1] - mine[0]) / (len(mine) - 1))
+    assert set(said["concurrency"]["concurrency"]) == {3}
+    bars = follower.timeline(None, 100)
+    assert bars["end"] == [float(f"{seconds:.12g}") for _, seconds in seen]
 
 
 def test_who_has_sent_nothing_yet_is_at_work(tmp_path):

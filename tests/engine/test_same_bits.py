@@ -24,7 +24,7 @@ from afedpg.engine.process import Interrupted
 from afedpg.errors import AfedpgError
 from afedpg.messages import Report, Task, TaskId
 from afedpg.record import checkpoint
-from afedpg.record.database import read_notes, read_table
+from afedpg.record.database import read_arrivals, read_notes, read_table
 from afedpg.record.folder import RunFolder
 from afedpg.record.journal import read
 from afedpg.server.rules import afedpg
@@ -236,8 +236,8 @@ def test_workers_start_where_the_run_is_process_number_1():
 
 
 @pytest.mark.parametrize("at", [7, 18])
-def test_segments_without_a_row_yet_are_not_lost(at, tmp_path):
-    """a3c writes a row per T steps, and a crash may come between its segments."""
+def test_every_segment_has_its_row_once_whatever_happens(at, tmp_path):
+    """A report of a3c is a part of T steps, and a crash may come between two of them."""
     segments = {"task": "CartPole-v1", "method": "a3c", "agents": 2, "iterations": 4, "steps": 64, "segment": 16}
     settings = segments | {"hidden": (8,), "evaluate_episodes": 1}
     whole = run(settings, out=tmp_path / "whole")
@@ -245,3 +245,4 @@ def test_segments_without_a_row_yet_are_not_lost(at, tmp_path):
         run(settings, checkpoint_seconds=1e-9, on_arrival=at_gradient(at, crash), out=tmp_path / "run")
     assert resume(tmp_path / "run").sha256 == whole.sha256
     assert rows(tmp_path / "run") == rows(tmp_path / "whole")
+    assert read_arrivals(tmp_path / "run" / "run.db")["gradient"].tolist() == list(range(1, 33))

@@ -119,9 +119,8 @@ class Concurrency:
     once it has arrived, so the newest steps still grow; `points` adds those who are out now.
     """
 
-    def __init__(self, weight: int = 1) -> None:
+    def __init__(self) -> None:
         self.width = 1
-        self._weight = weight  # reports that share one row
         self._part: Array = np.zeros(0)  # steps of agents who were out during part of the bucket
         self._whole: Array = np.zeros(1)  # differences: agents who were out during all of it
         self._steps = 0
@@ -136,27 +135,27 @@ class Concurrency:
             self._merge()
         more = np.zeros(-(-self._steps // self.width) - len(self._part))
         self._part, self._whole = np.append(self._part, more), np.append(self._whole, more)
-        self._count(self._part, self._whole, first, last, self._weight)
+        self._count(self._part, self._whole, first, last)
 
     def points(self, out: Sequence[int]) -> dict[str, list[Any]]:
         """`out`: of every agent whose gradient has not come, the step it was sent out at."""
         part, whole = self._part.copy(), self._whole.copy()
         still = np.array([step for step in out if step < self._steps], np.int64)
-        self._count(part, whole, still, np.full_like(still, self._steps - 1), 1)
+        self._count(part, whole, still, np.full_like(still, self._steps - 1))
         ends = np.minimum((np.arange(len(part)) + 1) * self.width, self._steps)
         lengths = np.diff(ends, prepend=0)
         total = part + np.cumsum(whole)[:-1] * self.width
         return {"iteration": ends.tolist(), "concurrency": rounded(total / np.maximum(lengths, 1))}
 
-    def _count(self, part: Array, whole: Array, first: NDArray[np.int64], last: NDArray[np.int64], weight: int) -> None:
+    def _count(self, part: Array, whole: Array, first: NDArray[np.int64], last: NDArray[np.int64]) -> None:
         start, stop = first // self.width, last // self.width
         inside = start == stop
-        np.add.at(part, start[inside], weight * (last - first + 1)[inside])
+        np.add.at(part, start[inside], (last - first + 1)[inside])
         start, stop, first, last = start[~inside], stop[~inside], first[~inside], last[~inside]
-        np.add.at(part, start, weight * ((start + 1) * self.width - first))
-        np.add.at(part, stop, weight * (last - stop * self.width + 1))
-        np.add.at(whole, start + 1, weight)
-        np.add.at(whole, stop, -weight)
+        np.add.at(part, start, (start + 1) * self.width - first)
+        np.add.at(part, stop, last - stop * self.width + 1)
+        np.add.at(whole, start + 1, 1)
+        np.add.at(whole, stop, -1)
 
     def _merge(self) -> None:
         total = self._part + np.cumsum(self._whole)[:-1] * self.width

@@ -42,7 +42,7 @@ class Follower:
         self._readings += 1
         self._revision = 0
         self._curves = Curves()
-        self._concurrency = Concurrency(self.entry.config.reports)
+        self._concurrency = Concurrency()
         self._members = Members()
         self._evaluations: Evaluations = {}
         self._rejected: deque[Rejection] = deque(maxlen=NEWEST)
@@ -77,7 +77,7 @@ class Follower:
             before = min(MOST_BEFORE, len(self._members.delays) + 2 * config.agents)
             rows, waits = read_window(self.entry.folder.database, first - before, last) if newest else NOTHING
             still = Open(self._now(), {agent: at for agent, (_, at) in self._out().items()}, self._waits)
-            found = timeline(rows, waits, first, config, still if last == newest else None)
+            found = timeline(rows, waits, first, still if last == newest else None)
             marks = [(r.agent, r.seconds) for r in self._rejected if found["begin"] <= r.seconds <= found["until"]]
             return {**found, "first": first, "last": last, "newest": newest, "rejected": marks}
 
@@ -141,7 +141,7 @@ class Follower:
         config = self.entry.config
         newest = [(r.seconds, r.iteration, r.agent, r.reason[:300]) for r in self._rejected]
         return {
-            "state": self._state, "error": self._error, "gradients": self._gradients(),
+            "state": self._state, "error": self._error, "gradients": self._curves.gradient,
             "total": config.gradients, "seconds": self._now(), "rate": self._status.rate or None,
             "totals": self._curves.totals, "curve": self._curves.points(start),
             "concurrency": self._concurrency.points([step for step, _ in self._out().values()]),
@@ -151,10 +151,6 @@ class Follower:
             "rejected": {"count": self._refused, "reasons": self._reasons.most_common(), "newest": newest},
             "videos": self._videos,
         }  # fmt: skip
-
-    def _gradients(self) -> int:
-        """Applied so far; the last ones of a3c, which fill no row any more, are known from an evaluation."""
-        return max([self._curves.gradient, *(gradients for gradients, _, _ in self._evaluations)])
 
 
 def _parse(cursor: str) -> tuple[int, int, int, int]:

@@ -26,7 +26,7 @@ STALE_SECONDS = 10.0  # a status this old says nothing about who is there
 
 
 class Members:
-    """From rows, each of which stands for `config.reports` gradients of its agent."""
+    """From rows, one for each of an agent's gradients."""
 
     def __init__(self) -> None:
         self._places: dict[int, int] = {}  # agent -> column
@@ -95,9 +95,9 @@ class Members:
         place = np.array([self._places.get(agent, -1) for agent in shown], np.int64)
         sums = {name: np.where(place >= 0, column[place], 0.0) for name, column in self._sums.items()}
         with np.errstate(invalid="ignore", divide="ignore"):
-            speed = (sums["last"] - sums["first"]) / (sums["rows"] - 1) / config.reports
+            speed = (sums["last"] - sums["first"]) / (sums["rows"] - 1)
             columns = {
-                "gradients": rounded(sums["rows"] * config.reports),
+                "gradients": rounded(sums["rows"]),
                 "share": rounded(sums["rows"] / max(1, int(self.delays.sum()))),
                 "delay": rounded(sums["delay"] / sums["rows"]),
                 "delay_high": rounded(sums["delay_high"]), "return": rounded(sums["return"] / sums["returns"]),

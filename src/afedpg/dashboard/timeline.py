@@ -7,7 +7,6 @@ from typing import Any
 
 import numpy as np
 
-from afedpg.config import Config
 from afedpg.dashboard.tail import Rows, Waits
 
 MOST_LANES = 96  # agents that a picture has room for
@@ -22,12 +21,11 @@ class Open:
     waits: dict[int, float]  # agent -> when it was done, where it waits for the others
 
 
-def timeline(rows: Rows, waits: Waits, first: int, config: Config, still: Open | None) -> dict[str, Any]:
+def timeline(rows: Rows, waits: Waits, first: int, still: Open | None) -> dict[str, Any]:
     """The work behind the gradients from `first` on. `rows` begins earlier, where that work was handed out."""
     gradient, agent, version = (rows[name].astype(np.int64).tolist() for name in ("gradient", "agent", "version"))
     iteration, seconds = rows["iteration"].astype(np.int64).tolist(), rows["seconds"].tolist()
     applied = {-1: 0.0}  # step -> when; version v was handed out when step v - 1 had been made
-    before: dict[int, float] = {}  # agent -> its last arrival
     begin = min((at for number, at in zip(gradient, seconds, strict=True) if number >= first - 1), default=0.0)
     if first == 1:
         begin = 0.0
@@ -35,15 +33,14 @@ def timeline(rows: Rows, waits: Waits, first: int, config: Config, still: Open |
     lanes = set(sorted(set(agent) | set(still.since if still else ()))[:MOST_LANES])
     for number, who, given, step, at in zip(gradient, agent, version, iteration, seconds, strict=True):
         if number >= first and who in lanes:
-            # A row of a3c stands for several reports, of which only the last is described: they follow each other.
-            start = before.get(who) if config.reports > 1 else applied.get(given - 1)
+            start = applied.get(given - 1)
             found["agent"].append(who)
             found["start"].append(_exact(begin if start is None else max(start, begin)))
             found["finish"].append(_exact(waits.get((step, who), at)))
             found["end"].append(_exact(at))
             found["step"].append(step + 1)
             found["delay"].append(step - given)
-        applied[step], before[who] = at, at
+        applied[step] = at
     until = max([begin, *found["end"], *([still.now] if still else ())])
     out = [
         (who, _exact(max(at, begin)), _exact(still.waits.get(who, until)))

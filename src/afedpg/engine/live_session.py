@@ -106,15 +106,15 @@ def restored_parts(
     with ExitStack() as on_failure:
         lock = on_failure.enter_context(folder.lock())  # first: an old server may still be writing what is read here
         tree: dict[str, Any] | None = None
-        start, gradients, samples, pending = 0, 0, 0, {}
+        start, gradients, samples = 0, 0, 0
         if checkpoint.names(folder.checkpoints):
             start, tree = checkpoint.load_latest(folder.checkpoints, warn)
             server = from_tree(tree["server"])
-            gradients, samples, pending = server.gradients, server.samples, tree["pending"]
+            gradients, samples = server.gradients, server.samples
         else:
             server = start_state(config, rule, workload)
         refolded = _fold_again(folder, rule, server, Limits.of(config), start)
-        position = Position(gradients, samples, start + len(refolded.rows), pending, refolded.server.gradients)
+        position = Position(gradients, samples, start + len(refolded.rows), refolded.server.gradients)
         recorder = Recorder(folder, config, position, lock)
         federation = Federation(rule, refolded.server, recorder, on_arrival, Limits.of(config))
         on_failure.callback(federation.close)

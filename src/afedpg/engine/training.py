@@ -195,7 +195,7 @@ def resume(
         if checkpoint.names(folder.checkpoints):
             _, tree = checkpoint.load_latest(folder.checkpoints, warn)
             server = from_tree(tree["server"])
-            position = Position(server.gradients, server.samples, tree["sequence"], tree["pending"])
+            position = Position(server.gradients, server.samples, tree["sequence"])
         else:  # stopped before its first checkpoint: nothing is lost by starting over
             tree, server, position = None, start_state(config, rule, workload), None
         recorder = Recorder(folder, config, position, lock)
@@ -254,7 +254,7 @@ def check_memory(config: Config, workload: Workload, workers: int, store: int = 
     journal = max(SEGMENT_BYTES, 4 * vector * config.gradients)  # written in whole segments
     if not config.record.keep_reports:
         journal = min(journal, round((config.record.keep_checkpoints + 1) * config.record.journal_mib * 2**20))
-    return Cost(config.gradients, vector, memory, stored + journal + 200 * config.rows)
+    return Cost(config.gradients, vector, memory, stored + journal + 200 * config.gradients)
 
 
 def _refuse_beyond_memory(config: Config, parameters: int, memory: int) -> None:

@@ -211,12 +211,10 @@ def read_last(path: Path, arrivals: int = 100) -> tuple[int, float | None, float
     newest = f"SELECT seconds, mean_return, gradient FROM arrivals ORDER BY gradient DESC LIMIT {int(arrivals)}"
     with reading(path) as connection:
         rows = connection.execute(newest).fetchall()
-        evaluated = connection.execute("SELECT coalesce(max(gradients), 0) FROM evaluations").fetchone()[0]
     returns = [value for _, value, _ in rows if value is not None]
     try:
         mean = sum(returns) / len(returns) if returns else None
-        # a3c's rows stand for many segments each and the last segments may have none; theta's evaluation counts them
-        return (max(rows[0][2], evaluated), mean, float(rows[0][0])) if rows else (0, None, 0.0)
+        return (rows[0][2], mean, float(rows[0][0])) if rows else (0, None, 0.0)
     except (TypeError, ValueError) as error:  # SQLite stores anything anywhere
         raise AfedpgError(f"cannot read {path}: no number where `arrivals` has one: {error}") from error
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from afedpg.config import Config
-from afedpg.messages import Arrival, Evaluation, Rejected, Stats
+from afedpg.messages import Arrival, Evaluation, Rejected
 from afedpg.record import checkpoint, tensors
 from afedpg.record.database import Database, read_evaluations
 from afedpg.record.disk import write_error
@@ -31,7 +31,6 @@ class Position:
     gradients: int = 0
     samples: int = 0
     sequence: int = 0  # of the next event
-    pending: dict[str, list[Any]] = field(default_factory=dict)
     reached: int = 0  # gradients of the server, where the journal brings it past `gradients`
 
 
@@ -45,7 +44,6 @@ class Recorder:
         self.folder = folder
         self._config = config.record
         self._lock = lock or folder.lock()
-        self._rows = _Rows(config.reports, at.pending)
         self._checkpointed_at = time.monotonic()
         self._checkpointed_bytes = 0
         try:
@@ -53,8 +51,8 @@ class Recorder:
             self.database = Database(folder.database)
             self.database.rewind(at.gradients, at.sequence, at.reached)
             self.database.note("state", "interrupted")  # until it says otherwise
-            every = max(1, config.rows // TENSORBOARD_POINTS)
-            self.tensorboard = TensorBoard(folder.path, at.samples - self._rows.samples, every)
+            every = max(1, config.gradients // TENSORBOARD_POINTS)
+            self.tensorboard = TensorBoard(folder.path, at.samples, every)
             self._show_again(at.gradients)
         except BaseException:
             self._lock.release()
@@ -72,9 +70,8 @@ class Recorder:
         """What an event of the journal did; the newest, unless its number is given. `waits`: whose report it was."""
         sequence = self.journal.next_sequence - 1 if sequence is None else sequence
         if arrivals:
-            rows = self._rows.of(arrivals)
-            self.database.add_arrivals(rows, seconds)
-            self.tensorboard.add_arrivals(rows)
+            self.database.add_arrivals(arrivals, seconds)
+            self.tensorboard.add_arrivals(arrivals)
         if waits is not None:
             self.database.add_wait(sequence, seconds, iteration, waits)
         if rejected is not None:
@@ -103,7 +100,7 @@ class Recorder:
         """Checkpoints are named after the first event they do not contain."""
         sequence = self.journal.next_sequence
         self.database.commit()
-        tree = {**tree, "sequence": sequence, "pending": self._rows.pending}
+        tree = {**tree, "sequence": sequence}
         kept = checkpoint.save(self.folder.checkpoints, sequence, tree, self._config.keep_checkpoints)
         self.journal.forget(kept[0])
         self._checkpointed_at = time.monotonic()
@@ -128,34 +125,3 @@ class Recorder:
             if finished:
                 self.database.note("state", "finished")
 
-
-class _Rows:
-    """One row per T steps: a gradient each, or an agent's `reports` short segments put together (a3c)."""
-
-    def __init__(self, reports: int, pending: dict[str, list[Any]]) -> None:
-        self._reports = reports
-        self.pending = dict(pending)  # agent -> [segments, steps, returns, lengths, bytes up, bytes down]
-
-    @property
-    def samples(self) -> int:
-        """Of the segments that have no row yet."""
-        return sum(entry[1] for entry in self.pending.values())
-
-    def of(self, arrivals: Sequence[Arrival]) -> Sequence[Arrival]:
-        if self._reports == 1:
-            return arrivals
-        return [row for arrival in arrivals if (row := self._add(arrival)) is not None]
-
-    def _add(self, arrival: Arrival) -> Arrival | None:
-        agent, stats = str(arrival.agent), arrival.stats
-        segments, steps, returns, lengths, up, down = self.pending.get(agent, [0, 0, [], [], 0, 0])
-        total = [
-            segments + 1, steps + stats.steps, [*returns, *stats.returns], [*lengths, *stats.lengths],
-            up + arrival.bytes_up, down + arrival.bytes_down,
-        ]  # fmt: skip
-        if total[0] < self._reports:
-            self.pending[agent] = total
-            return None
-        self.pending.pop(agent, None)
-        merged = Stats(total[1], tuple(total[2]), tuple(total[3]))
-        return replace(arrival, stats=merged, bytes_up=total[4], bytes_down=total[5])
