@@ -62,7 +62,7 @@ MUTANTS = [
     Mutant("no normalization", "server/rules.py",
            "Chain(Mix(alpha), Normalize(), Scale(eta))", "Chain(Mix(alpha), Scale(eta))", LAWS),
     Mutant("a zero direction is divided by its length", "server/transforms.py",
-           " if length > 0 and direction.factor != 0 else 0.0", "", LAWS),
+           " if length > SHORTEST and direction.factor != 0 else 0.0", "", LAWS),
     Mutant("a float32 server", "server/state.py",
            "theta = np.array(theta, dtype=np.float64)", "theta = np.array(theta, dtype=np.float32)", LAWS),
     Mutant("a float32 direction", "server/transforms.py",
@@ -82,6 +82,8 @@ MUTANTS = [
            KERNELS),
     Mutant("multiply-adds are fused in the step", "server/kernels.py",
            "@jit\ndef mix(", "@fast_jit\ndef mix(", KERNELS),
+    Mutant("a zero gradient is mixed in", "server/fold.py", "gradient_norm > 0, [", "True, [", LAWS),
+    Mutant("squares underflow in the norm", "server/kernels.py", "return _scaled_norm(vector)", "pass", KERNELS),
     Mutant("the norm in float32", "server/kernels.py",
            "value = np.float64(vector[index])\n        total", "value = vector[index]\n        total", KERNELS),
     # Schedules.

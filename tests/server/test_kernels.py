@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -73,3 +75,23 @@ def test_the_norm_sees_whatever_is_not_finite(bad, place):
         vector = np.ones(1000, kind)
         vector[place] = bad
         assert not np.isfinite(norm(vector))
+
+
+@given(arrays(np.float64, st.integers(1, 40), elements=st.floats(-1, 1)), st.integers(-1060, 1000))
+def test_norm_of_numbers_whose_squares_have_no_room(vector, power):
+    """Beside Python's own hypot, which scales by the largest entry too."""
+    vector = np.ldexp(vector, power)
+    assert norm(vector) == pytest.approx(math.hypot(*vector), rel=1e-12, abs=5e-324)
+
+
+@pytest.mark.parametrize(
+    ("vector", "expected"),
+    [([], 0.0), ([0.0, 0.0], 0.0), ([1.0, math.inf], math.inf), ([-math.inf, 1e-320], math.inf)],
+)
+def test_norm_at_its_edges(vector, expected):
+    assert norm(np.array(vector, np.float64)) == expected
+
+
+@pytest.mark.parametrize("beside", [0.0, 1e-320, 1.0, 1e308, math.inf])
+def test_norm_of_nan_is_nan(beside):
+    assert math.isnan(norm(np.array([beside, math.nan, beside])))

@@ -16,7 +16,7 @@ from afedpg.messages import Join
 from afedpg.problems import Quadratic
 from afedpg.server.rules import a3c, afedpg, afedpg_vanilla, fedpg, pg_plain
 from afedpg.server.schedules import Constant
-from afedpg.server.transforms import At, Direction, Mix
+from afedpg.server.transforms import At, Direction, Mix, Normalize
 
 alphas = st.floats(0.01, 1)
 etas = st.floats(1e-3, 10)
@@ -31,8 +31,9 @@ def constant(recipe, alpha=0.1, eta=0.01):
 def test_the_lookahead_cancels_the_hessian_terms(alpha, eta, gradients):
     """(1 - alpha)(theta_{k-1} - theta_k) + alpha (theta~_k - theta_k) = 0, up to theta~'s float32."""
     server = Fold(constant(afedpg, alpha, eta), np.zeros(5))
+    before = server.theta
     for gradient in gradients:
-        before = server.theta
+        before = server.theta if gradient.any() else before  # a zero gradient moves nothing: the last step stands
         [task] = server.answer(0, gradient)
         residual = (1 - alpha) * (before - server.theta) + alpha * (task.theta.astype(np.float64) - server.theta)
         assert np.all(np.abs(residual) <= alpha * 2**-23 * np.abs(task.theta) + 1e-14 * eta)
@@ -46,7 +47,7 @@ def test_a_step_is_exactly_eta_long(alpha, eta, gradients):
         server.answer(0, gradient)
         [arrival] = server.state.arrivals
         moved = np.linalg.norm(server.theta - before)
-        if np.linalg.norm(server.state.buffers["0.direction"]) > 1e-100:
+        if gradient.any() and np.linalg.norm(server.state.buffers["0.direction"]) > 1e-100:
             assert moved == pytest.approx(eta, rel=1e-12)
             assert arrival.step_length == pytest.approx(eta, rel=1e-12)
             assert arrival.lookahead_length == pytest.approx((1 - alpha) / alpha * eta, rel=1e-12)
@@ -109,6 +110,47 @@ def test_a_zero_direction_leaves_theta(recipe):
     assert (task.version, server.state.gradients, server.state.arrivals[0].step_length) == (1, 1, 0.0)
 
 
+@pytest.mark.parametrize("recipe", [afedpg, afedpg_vanilla, fedpg, pg_plain, a3c])
+def test_a_zero_gradient_moves_nothing_and_counts_as_an_arrival(recipe):
+    server = Fold(constant(recipe), [1.0, -2.0, 1e-7])
+    server.answer(0, [3.0, -1.0, 2.0])
+    before, old = server.bits, server.tasks[0]
+    [task] = server.answer(0, np.zeros(3))
+    assert server.bits == before
+    assert task.theta.tobytes() == old.theta.tobytes()
+    [arrival] = server.state.arrivals
+    assert (arrival.gradient, arrival.step_length, arrival.lookahead_length) == (2, 0.0, 0.0)
+
+
+def test_a_round_whose_gradients_cancel_moves_nothing():
+    server = Fold(constant(fedpg), [1.0, -2.0], agents=2)
+    for gradients in ([1.0, 1.0], [2.0, 0.0]), ([3.0, -1.0], [-3.0, 1.0]):
+        before = server.bits
+        for agent_id, gradient in enumerate(gradients):
+            server.answer(agent_id, gradient)
+    assert server.bits == before
+    assert server.state.gradients == 4
+
+
+@pytest.mark.parametrize("length", [0.0, 1e-45])
+def test_no_step_is_longer_than_eta_however_short_the_direction_becomes(length):
+    """Ten thousand gradients of nothing, or of next to nothing, after an honest one."""
+    server = Fold(constant(afedpg, alpha=0.1, eta=0.01), np.zeros(3))
+    server.answer(0, [1.0, -2.0, 0.5])
+    for _ in range(4_000):
+        before = server.theta
+        server.answer(0, [length, 0.0, length])
+        assert np.linalg.norm(server.theta - before) <= 0.01 * (1 + 1e-12)
+
+
+@pytest.mark.parametrize("length", [1e-160, 1e-200, 1e-299, 1e-310, 5e-324, 1e160, 1e300])
+def test_a_direction_of_any_length_is_normalized_or_left_out(length):
+    vector = length * np.array([0.6, 0.0, -0.8])
+    direction = Normalize().update(Direction(vector), {}, At(0, 0))
+    step = direction.factor * vector
+    assert np.linalg.norm(step) == pytest.approx(1.0 if length > 1e-300 else 0.0, rel=1e-12)
+
+
 @given(gradients, alphas)
 def test_gradients_point_uphill_and_alpha_weighs_the_new_one(gradients, alpha):
     server = Fold(constant(afedpg, alpha), np.zeros(5))
@@ -165,7 +207,7 @@ def test_a3c_shares_rmsprop_statistics_among_all_agents(gradients, eta):
     for turn, gradient in enumerate(gradients):
         server.answer(turn % 3, gradient)
         g = gradient.astype(np.float64)
-        square = 0.99 * square + 0.01 * g**2
+        square = 0.99 * square + 0.01 * g**2 if g.any() else square
         theta = theta + eta * g / np.sqrt(square + 1e-5)
     np.testing.assert_allclose(server.theta, theta, rtol=1e-12, atol=1e-12)
 

@@ -84,12 +84,12 @@ def _report(rule: ServerRule, state: ServerState, report: Report, limits: Limits
     if rule.synchronous:
         state.waiting[report.agent_id] = report
         return [] if state.outstanding else _close_round(rule, state)
-    _apply(rule, state, Direction(report.gradient), [(report, gradient_norm)])
+    _apply(rule, state, Direction(report.gradient), gradient_norm > 0, [(report, gradient_norm)])
     return [_hand_out(state, report.agent_id)]
 
 
 def _why_not(rule: ServerRule, state: ServerState, report: Report, gradient_norm: float, limits: Limits) -> str | None:
-    """Why a report is refused, or None. A zero gradient is fine: it moves nothing by itself."""
+    """Why a report is refused, or None. A zero gradient is fine: it moves nothing."""
     delay = state.iteration - report.version
     if report.gradient.shape != state.theta.shape:
         return f"gradient: {report.gradient.size} numbers, theta has {state.theta.size}"
@@ -111,17 +111,23 @@ def _close_round(rule: ServerRule, state: ServerState) -> list[Task]:
     reports = [state.waiting[agent_id] for agent_id in sorted(state.waiting)]
     state.waiting.clear()
     mean = average([report.gradient for report in reports])
-    _apply(rule, state, Direction(mean), [(report, norm(report.gradient)) for report in reports])
+    _apply(rule, state, Direction(mean), bool(mean.any()), [(report, norm(report.gradient)) for report in reports])
     return [_hand_out(state, report.agent_id) for report in reports]
 
 
-def _apply(rule: ServerRule, state: ServerState, gradient: Direction, reports: list[tuple[Report, float]]) -> None:
-    """Algorithm 1: mix, normalize, step, look ahead; and a row per gradient for the record."""
+def _apply(
+    rule: ServerRule, state: ServerState, gradient: Direction, moves: bool, reports: list[tuple[Report, float]]
+) -> None:
+    """Algorithm 1: mix, normalize, step, look ahead; and a row per gradient for the record.
+
+    A zero gradient counts as an arrival and moves nothing: mixed in, it would make a step along the old direction.
+    """
     at = At(state.iteration, version=reports[0][0].version)
-    direction = rule.step.update(gradient, state.buffers, at)
-    stretch = rule.broadcast.stretch(at)
-    advance(state.theta, state.theta_lookahead, direction.vector, direction.factor, stretch)
-    length = direction.length
+    length = stretch = 0.0
+    if moves:
+        direction = rule.step.update(gradient, state.buffers, at)
+        length, stretch = direction.length, rule.broadcast.stretch(at)
+        advance(state.theta, state.theta_lookahead, direction.vector, direction.factor, stretch)
     bytes_down = state.theta_lookahead.nbytes + _size(state.statistics)
     for report, gradient_norm in reports:
         state.gradients += 1

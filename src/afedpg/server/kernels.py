@@ -12,6 +12,25 @@ from afedpg.compiled import fast_jit, jit
 from afedpg.messages import Floats, Vector
 
 
+# Sums of squares outside of this range have lost bits or overflowed. In float64, whose smallest normal number is 2e-308.
+_SMALLEST_SUM, _LARGEST_SUM = 1e-280, 1e300
+
+
+@jit
+def _scaled_norm(vector: Vector | Floats) -> float:
+    """m sqrt(sum((v / m)^2)) with m the largest |v|: no square underflows or overflows."""
+    largest = 0.0
+    for index in range(vector.size):
+        largest = max(largest, abs(np.float64(vector[index])))
+    if largest == 0.0 or largest == np.inf:
+        return largest
+    total = 0.0
+    for index in range(vector.size):
+        ratio = np.float64(vector[index]) / largest
+        total += ratio * ratio
+    return largest * float(np.sqrt(total))
+
+
 @fast_jit
 def norm(vector: Vector | Floats) -> float:
     """sqrt(sum(v * v))."""
@@ -19,6 +38,8 @@ def norm(vector: Vector | Floats) -> float:
     for index in range(vector.size):
         value = np.float64(vector[index])
         total += value * value
+    if total < _SMALLEST_SUM or total > _LARGEST_SUM:  # false for NaN
+        return _scaled_norm(vector)
     return float(np.sqrt(total))
 
 

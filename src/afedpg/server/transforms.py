@@ -18,6 +18,8 @@ from afedpg.messages import Floats, Vector
 from afedpg.server.kernels import mix, norm, rmsprop
 from afedpg.server.schedules import Schedule
 
+SHORTEST = 1e-300  # the length of a direction below which its entries have lost bits
+
 
 class At(NamedTuple):
     """Where the fold stands when a gradient is applied."""
@@ -66,11 +68,11 @@ class Mix:
 
 @dataclass(frozen=True)
 class Normalize(Stateless):
-    """d / |d|; a zero direction stays zero."""
+    """d / |d|; a zero direction stays zero, and so does one too short for 1 / |d| to be finite."""
 
     def update(self, direction: Direction, buffers: Mapping[str, Vector], at: At) -> Direction:
         length = norm(direction.vector)
-        factor = math.copysign(1 / length, direction.factor) if length > 0 and direction.factor != 0 else 0.0
+        factor = math.copysign(1 / length, direction.factor) if length > SHORTEST and direction.factor != 0 else 0.0
         return Direction(direction.vector, factor, length)
 
 
