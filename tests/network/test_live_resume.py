@@ -15,7 +15,9 @@ from afedpg.engine.grpc.server import Place, resume_server, run_server
 from afedpg.engine.live_session import restored_parts
 from afedpg.engine.training import Own, configure, resume
 from afedpg.errors import AfedpgError, ConfigError
+from afedpg.messages import Restart
 from afedpg.record import folder as folders
+from afedpg.record import journal as journals
 
 SETTINGS = {"agents": 1, "iterations": 10, "engine": "local"}
 HERE = Place("127.0.0.1:0")
@@ -113,6 +115,19 @@ def test_a_federation_with_own_parts_is_resumed_with_them(tmp_path: Path) -> Non
     afedpg.train("quadratic", **SETTINGS, eta=lambda k, v: 0.01, out=tmp_path / "run")
     with pytest.raises(ConfigError, match="own parts: eta: <lambda>; given were: none"):
         resume_server(folders.open_run(tmp_path / "run"), HERE, engine="local")
+
+
+def test_the_runs_clock_goes_on_with_the_restart(tmp_path: Path) -> None:
+    """Also where the checkpoint is the last that happened, as after an orderly stop."""
+    done = afedpg.train("quadratic", **SETTINGS, out=tmp_path / "run")
+    folder = folders.open_run(tmp_path / "run")
+    parts = restored_parts(folder, folder.config(), Own(), None, lambda text: None)
+    parts.federation.close()
+    *before, (_, restarted, event) = journals.read(folder.journal)
+    assert isinstance(event, Restart)
+    assert restarted >= max([seconds for _, seconds, _ in before], default=0.0)
+    assert 0 < done.seconds - restarted < 60
+    assert restarted == parts.seconds > 0
 
 
 def test_the_run_it_began_with_is_not_needed_again(tmp_path: Path) -> None:

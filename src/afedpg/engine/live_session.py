@@ -120,10 +120,10 @@ def restored_parts(
         on_failure.callback(federation.close)
         for sequence, row in enumerate(refolded.rows, start):
             recorder.record(*row, sequence=sequence)
-        federation.apply(Restart(), refolded.seconds)
+        seconds = max(refolded.seconds, tree["engine"]["seconds"] if tree else 0.0)  # no later event: the checkpoint's
+        federation.apply(Restart(), seconds)
         recorder.journal.sync()
         on_failure.pop_all()
-    seconds = max(refolded.seconds, tree["engine"]["seconds"] if tree else 0.0)
     return Parts(config, workload, federation, tree, seconds)
 
 
