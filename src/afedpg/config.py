@@ -23,6 +23,7 @@ METHODS = ("afedpg", "afedpg-vanilla", "fedpg", "pg", "pg-plain", "a3c")
 SCHEDULES = ("constant", "linear", "global", "fosp")
 ENGINES = ("virtual", "local", "ray", "grpc")  # grpc is what `afedpg server` runs
 TIMINGS = ("linear", "straggler", "leader", "equal", "list", "lognormal", "pareto", "trace")
+SHORTEST_LEASE, LONGEST_LEASE = 0.5, 86400.0  # seconds, what server and agents accept; gRPC's timers hold 24 days
 PRESETS = Path(__file__).parent / "presets"
 PATHS = {"from_run": "RUN", "trace": "FILE"}  # settings that name a place, and what lies there
 
@@ -392,7 +393,8 @@ def _check_timing(config: Config) -> None:
 
 
 def _check_network(network: NetworkConfig) -> None:
-    _require(network.lease >= 0.5, f"lease: {network.lease} seconds; at least 0.5 are needed")
+    fits = SHORTEST_LEASE <= network.lease <= LONGEST_LEASE
+    _require(fits, f"lease: {network.lease:g} seconds; between {SHORTEST_LEASE:g} and {LONGEST_LEASE:g} are needed")
     _require(network.deadline >= 0, f"deadline: {network.deadline} is negative")
     _require(network.max_norm > 0, f"max_norm: {network.max_norm} must be above 0")
     _require(network.max_delay >= 0, f"max_delay: {network.max_delay} is negative")

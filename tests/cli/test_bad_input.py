@@ -114,6 +114,14 @@ def test_a_server_has_no_settings_of_other_engines(given, capsys, empty_folder):
     assert [path.name for path in empty_folder.iterdir()] == ["mine.toml"]
 
 
+@pytest.mark.parametrize("lease", ["0.4", "86401", "100000", "2147484", "1e300"])
+def test_a_lease_that_agents_or_grpc_would_not_take(lease, capsys, empty_folder, monkeypatch):
+    monkeypatch.setattr("afedpg.engine.grpc.server.run_server", lambda *rest, **more: pytest.fail("it was accepted"))
+    line = refused(capsys, "server", "quadratic", "--insecure", "--out", "run", "--lease", lease)
+    assert line == f"afedpg: lease: {float(lease):g} seconds; between 0.5 and 86400 are needed\n"
+    assert list(empty_folder.iterdir()) == []
+
+
 def test_a_timing_model_of_ones_own_is_for_virtual_time():
     with pytest.raises(ConfigError, match=r"^timing: only used with --engine virtual$"):
         train("quadratic", engine="local", timing=lambda agent, n: 1.0)

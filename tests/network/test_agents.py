@@ -5,10 +5,16 @@ from __future__ import annotations
 from pathlib import Path
 
 import numpy as np
+import pytest
 from federations import site, wait_until
 
-from afedpg.config import from_settings
+from afedpg.config import LONGEST_LEASE, SHORTEST_LEASE, from_settings, validate
+from afedpg.engine.grpc import federation_pb2 as pb
+from afedpg.engine.grpc.client import Agent, AgentOptions
 from afedpg.engine.grpc.keep import StateFile
+from afedpg.engine.grpc.listener import _options
+from afedpg.engine.grpc.visit import Visit
+from afedpg.engine.grpc.wire import Refused
 from afedpg.engine.workloads import BuildWorkload
 from afedpg.messages import Task, TaskId
 
@@ -27,6 +33,21 @@ def test_a_state_that_was_kept_goes_on_where_it_stood(tmp_path: Path) -> None:
     (tmp_path / "state").write_bytes(b"\x08\0\0\0\0\0\0\0garbage!")
     assert keep.load(0, "terms") is None
     assert StateFile(None).load(0, "terms") is None
+
+
+@pytest.mark.parametrize("lease", [SHORTEST_LEASE, LONGEST_LEASE])
+def test_a_lease_that_a_server_may_have_is_one_that_agents_and_grpc_accept(lease: float) -> None:
+    config = validate(from_settings({"task": "quadratic", "engine": "grpc", "lease": lease}))
+    assert all(-(2**31) <= value < 2**31 for _, value in _options(10, config.network.lease))
+    agent = Agent(AgentOptions("127.0.0.1:1", config, lambda config: BuildWorkload(config)()))
+    try:
+        Visit(agent, None)._welcome(pb.Welcome(agent=0, lease_seconds=lease))
+        assert agent.lease == lease
+        for other in (0.99 * SHORTEST_LEASE, 1.01 * LONGEST_LEASE, float("nan")):
+            with pytest.raises(Refused, match="a lease of"):
+                Visit(agent, None)._welcome(pb.Welcome(agent=0, lease_seconds=other))
+    finally:
+        agent.close()
 
 
 def test_an_agent_outlives_its_server_and_a_misfit_does_not(tmp_path: Path) -> None:

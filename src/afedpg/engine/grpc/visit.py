@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import grpc
 
+from afedpg.config import LONGEST_LEASE, SHORTEST_LEASE
 from afedpg.engine.grpc import federation_pb2 as pb
 from afedpg.engine.grpc import wire
 from afedpg.engine.grpc.calls import EOF
@@ -95,7 +96,7 @@ class Visit:
             raise
 
     def _welcome(self, welcome: pb.Welcome) -> None:
-        if not 0.1 <= welcome.lease_seconds <= 86400:
+        if not SHORTEST_LEASE <= welcome.lease_seconds <= LONGEST_LEASE:
             raise Refused(f"a lease of {welcome.lease_seconds} s")
         self._agent.lease, self._agent.misfits = welcome.lease_seconds, 0
         self._agent.pause.reset()
