@@ -122,6 +122,35 @@ def test_a_lease_that_agents_or_grpc_would_not_take(lease, capsys, empty_folder,
     assert list(empty_folder.iterdir()) == []
 
 
+CERTS = {
+    ("--days", "10000000"): "days: 10000000; between 1 and 3650",
+    ("--days", "0"): "days: 0; between 1 and 3650",
+    (
+        "--host",
+        "m\u00fcller.example",
+    ): "host: 'm\u00fcller.example' is no host's name or address; write it as xn--mller-kva.example",
+    ("--host", "a b"): "host: 'a b' is no host's name",
+    ("--host", "a\nb"): "host: 'a\\nb' is no host's name",
+    ("--host", "[::1]"): "host: '[::1]' is no host's name",
+    ("--host", "a..b"): "host: 'a..b' is no host's name",
+    ("--host", "x" * 300): "host: 'xxx",
+    ("--host", ""): "host: name at least one",
+    ("--host", ","): "host: name at least one",
+    ("--agents", ".."): "name: '..' is not",
+    ("--agents", "a,.,b"): "name: '.' is not",
+    ("--agents", "100000000000"): "agents: 100000000000 certificates; at most 10000 are made at once",
+    ("--agents", "9" * 5000): "agents: 9999",
+}
+
+
+@pytest.mark.parametrize(("given", "said"), CERTS.items(), ids=[" ".join(given)[:40] for given in CERTS])
+def test_certificates_that_cannot_be_made(given, said, capsys, empty_folder):
+    line = refused(capsys, "certs", "in/certs", *given)
+    assert line.startswith(f"afedpg: {said}")
+    assert len(line) < 300
+    assert list(empty_folder.iterdir()) == []
+
+
 def test_a_timing_model_of_ones_own_is_for_virtual_time():
     with pytest.raises(ConfigError, match=r"^timing: only used with --engine virtual$"):
         train("quadratic", engine="local", timing=lambda agent, n: 1.0)

@@ -5,10 +5,13 @@ from __future__ import annotations
 import json
 import stat
 import time
+from ipaddress import ip_address
 from pathlib import Path
 
 import grpc
 import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives import serialization
 from federations import Site, site, wait_until
 from raw_agent import RawAgent, raw_agent
 
@@ -23,7 +26,7 @@ CONFIG = from_settings({"task": "quadratic", "dimension": SIZE})
 
 
 def certificate(authority: Pair, trusted: bytes, name: str, days: float = 1.0, server: bool = False) -> Identity:
-    pair = issue(authority, name, days, ["127.0.0.1"] if server else [])
+    pair = issue(authority, name, days, [x509.IPAddress(ip_address("127.0.0.1"))] if server else [])
     return Identity(trusted, pair.certificate_pem, pair.key_pem)
 
 
@@ -42,9 +45,6 @@ def logged(federation: Site, text: str) -> None:
 
 
 def test_only_the_right_certificate_gets_in(tmp_path: Path) -> None:
-    from cryptography import x509
-    from cryptography.hazmat.primitives import serialization
-
     with site(tmp_path, "--iterations", 10**6, "--dimension", SIZE, agents=2, tls=True) as federation:
         folder = federation.certs / "authority"
         key = serialization.load_pem_private_key((folder / "authority.key").read_bytes(), None)
@@ -101,7 +101,7 @@ def test_certs_adds_agents_and_keeps_what_is_there(tmp_path: Path) -> None:
     assert (tmp_path / "allowed.txt").read_text() == "a\nb\n"
     for key in tmp_path.rglob("*.key"):
         assert stat.S_IMODE(key.stat().st_mode) == 0o600
-    for wrong in ("operator", "a b", "../x", ""):
+    for wrong in ("operator", "a b", "../x", "", ".", ".."):
         with pytest.raises(ConfigError, match=r"operator|name"):
             make_certificates(tmp_path, [], [wrong], 30)
 

@@ -169,11 +169,10 @@ def _add_certs(commands: Any) -> None:
 
 
 def _certs(options: argparse.Namespace) -> int:
-    from afedpg.engine.grpc.certs import make_certificates
+    from afedpg.engine.grpc.certs import agent_names, make_certificates, words
 
-    text = options.agents
-    agents = [f"agent-{number}" for number in range(int(text))] if text.isdecimal() else _words(text)
-    made = make_certificates(Path(options.folder), _words(options.host), agents, options.days)
+    agents = agent_names(options.agents)
+    made = make_certificates(Path(options.folder), words(options.host), agents, options.days)
     if options.json:
         print(json.dumps([str(folder) for folder in made]))
         return 0
@@ -181,10 +180,6 @@ def _certs(options: argparse.Namespace) -> int:
         print(folder)
     print(f"allow-list: {Path(options.folder) / 'allowed.txt'}; keep {Path(options.folder) / 'authority'} to yourself")
     return 0
-
-
-def _words(text: str) -> list[str]:
-    return [word for word in text.split(",") if word]
 
 
 def _add_status(commands: Any) -> None:

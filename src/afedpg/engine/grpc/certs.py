@@ -14,6 +14,7 @@ from __future__ import annotations
 import datetime
 import ipaddress
 import os
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -26,8 +27,11 @@ from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 from afedpg.engine.grpc.roster import check_name, read_list
 from afedpg.engine.grpc.tls import AUTHORITY, CERTIFICATE, KEY, OPERATOR
 from afedpg.errors import ConfigError
+from afedpg.terminal import printable
 
 AUTHORITY_DAYS = 3650
+MOST_AGENTS = 10_000  # at once
+_LABEL = re.compile(r"[A-Za-z0-9_]([A-Za-z0-9_-]{0,61}[A-Za-z0-9_])?")
 _SKEW = datetime.timedelta(hours=1)  # clocks of agents may be behind
 
 
@@ -48,15 +52,18 @@ class Pair:
 
 def make_certificates(folder: Path, hosts: Sequence[str], agents: Sequence[str], days: int) -> list[Path]:
     """Makes what is not there yet and returns the folders that are new; names join the allow-list."""
-    if days < 1:
-        raise ConfigError(f"days: {days}; at least 1 is needed")
+    if not 1 <= days <= AUTHORITY_DAYS:
+        raise ConfigError(f"days: {days}; between 1 and {AUTHORITY_DAYS}, the life of the authority, are possible")
     for name in agents:
         if check_name(name) == OPERATOR:
             raise ConfigError(f"agents: '{OPERATOR}' is reserved for whoever runs `afedpg status`")
+    if not hosts:
+        raise ConfigError("host: name at least one, as agents will dial it: --host federation.example")
+    names = [_host(host) for host in hosts]
     try:
         authority = _authority(folder / "authority")
         made = []
-        if hosts and _write(folder / "server", authority, issue(authority, "server", days, hosts)):
+        if _write(folder / "server", authority, issue(authority, "server", days, names)):
             made.append(folder / "server")
         if _write(folder / OPERATOR, authority, issue(authority, OPERATOR, days)):
             made.append(folder / OPERATOR)
@@ -68,6 +75,20 @@ def make_certificates(folder: Path, hosts: Sequence[str], agents: Sequence[str],
     return made
 
 
+def agent_names(text: str) -> list[str]:
+    """A number of agents, or names with commas between them."""
+    if not text.isdecimal():
+        return words(text)
+    digits = text.lstrip("0") or "0"
+    if len(digits) > len(str(MOST_AGENTS)) or int(digits) > MOST_AGENTS:
+        raise ConfigError(f"agents: {text[:32]} certificates; at most {MOST_AGENTS} are made at once")
+    return [f"agent-{number}" for number in range(int(digits))]
+
+
+def words(text: str) -> list[str]:
+    return [word for word in text.split(",") if word]
+
+
 def new_authority() -> Pair:
     key = ec.generate_private_key(ec.SECP256R1())
     name = _name("afedpg authority")
@@ -77,14 +98,14 @@ def new_authority() -> Pair:
     return Pair(builder.sign(key, hashes.SHA256()), key)
 
 
-def issue(authority: Pair, name: str, days: float, hosts: Sequence[str] = ()) -> Pair:
+def issue(authority: Pair, name: str, days: float, hosts: Sequence[x509.GeneralName] = ()) -> Pair:
     """A certificate for a server with those hosts, or for a client."""
     key = ec.generate_private_key(ec.SECP256R1())
     builder = _builder(_name(name), authority.certificate.subject, key, days)
     builder = builder.add_extension(x509.BasicConstraints(False, None), critical=True)
     purpose = ExtendedKeyUsageOID.SERVER_AUTH if hosts else ExtendedKeyUsageOID.CLIENT_AUTH
     builder = builder.add_extension(x509.ExtendedKeyUsage([purpose]), critical=True)
-    names = [_host(host) for host in hosts] or [x509.DNSName(f"{name}.afedpg.invalid")]
+    names = list(hosts) or [x509.DNSName(f"{name}.afedpg.invalid")]
     builder = builder.add_extension(x509.SubjectAlternativeName(names), critical=False)
     return Pair(builder.sign(authority.key, hashes.SHA256()), key)
 
@@ -107,7 +128,18 @@ def _host(host: str) -> x509.GeneralName:
     try:
         return x509.IPAddress(ipaddress.ip_address(host))
     except ValueError:
+        labels = host.removeprefix("*.").split(".")
+        if len(host) > 253 or not all(_LABEL.fullmatch(label) for label in labels):
+            raise ConfigError(f"host: '{printable(host)[:64]}' is no host's name or address{_ascii(host)}") from None
         return x509.DNSName(host)
+
+
+def _ascii(host: str) -> str:
+    """Where letters are the trouble: how such a name is written in a certificate."""
+    try:
+        return "" if host.isascii() else f"; write it as {host.encode('idna').decode()}"
+    except UnicodeError:
+        return ""
 
 
 def _authority(folder: Path) -> Pair:

@@ -15,13 +15,15 @@ from pathlib import Path
 from afedpg.errors import AfedpgError, ConfigError
 from afedpg.record.disk import write_text
 
-_NAME = re.compile(r"[A-Za-z0-9._-]{1,64}")
+_NAME = re.compile(r"(?!\.{1,2}\Z)[A-Za-z0-9._-]{1,64}")  # . and .. are folders of everybody
 _log = logging.getLogger("afedpg")
 
 
 def check_name(name: str) -> str:
     if not _NAME.fullmatch(name):
-        raise ConfigError(f"name: '{name[:64]}' is not 1 to 64 letters, digits, dots, dashes or underscores")
+        raise ConfigError(
+            f"name: '{name[:64]}' is not 1 to 64 letters, digits, dots, dashes or underscores, or is . or .."
+        )
     return name
 
 
