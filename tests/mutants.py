@@ -181,6 +181,8 @@ MUTANTS = [
            f"{API} evaluated"),
     Mutant("own timing models forget who is silent", "engine/timing.py",
            "    if chosen.silent:\n", "    if chosen.silent and own is None:\n", f"{API} silence"),
+    Mutant("a nested state.json is nobody's business", "record/checkpoint.py",
+           "except RecursionError as error:", "except ZeroDivisionError as error:", "tests/record/test_checkpoint.py whatever"),
     # The command line.
     Mutant("alpha may be zero", "config.py", "0 < schedule.alpha <= 1", "0 <= schedule.alpha <= 1", INPUT),
     Mutant("a run folder that exists is written over", "record/folder.py",

@@ -132,6 +132,24 @@ def test_any_cut_or_changed_byte_falls_back_to_the_one_before(tmp_path: Path, fi
         assert name == 1 or harmless
 
 
+@pytest.mark.parametrize(
+    "text", ["[" * 100_000, '{"a":' * 100_000, "", "null", "[]", "[1]", "{}", '{"format": 1}', "9" * 9999]
+)
+def test_whatever_state_json_holds_the_one_before_it_is_used(tmp_path: Path, text: str) -> None:
+    checkpoint.save(tmp_path, 1, tree(1), keep=2)
+    checkpoint.save(tmp_path, 2, tree(2), keep=2)
+    (tmp_path / "2" / "state.json").write_text(text)
+    warnings: list[str] = []
+    assert bits(checkpoint.load_latest(tmp_path, warnings.append)) == bits((1, tree(1)))
+    assert [str(tmp_path / "2") in line and "\n" not in line for line in warnings] == [True]
+
+
+def test_odd_names_beside_the_checkpoints_are_passed_over(tmp_path: Path) -> None:
+    checkpoint.save(tmp_path, 1, tree(1), keep=2)
+    (tmp_path / "²").mkdir()  # a digit that is no number
+    assert checkpoint.names(tmp_path) == [1]
+
+
 def test_none_whole_is_one_clear_line(tmp_path: Path) -> None:
     with pytest.raises(AfedpgError, match="holds no checkpoint"):
         checkpoint.load_latest(tmp_path)

@@ -129,7 +129,7 @@ def _find(folder: Path) -> dict[int, Path]:
     found: dict[int, Path] = {}
     for path in sorted(folder.iterdir()) if folder.is_dir() else ():  # NAME sorts before NAME.replaced
         stem = path.name.removesuffix(_REPLACED)
-        if stem.isdigit():
+        if stem.isdecimal():
             found.setdefault(int(stem), path)
     return found
 
@@ -153,6 +153,8 @@ def _damage_named(path: Path) -> Iterator[None]:
         yield
     except OSError as error:
         raise AfedpgError(f"checkpoint {path} cannot be read: {error.strerror}") from error
+    except RecursionError as error:  # of the JSON reader, or of what walks the tree
+        raise AfedpgError(f"checkpoint {path} is damaged: {_VALUES} is nested too deeply") from error
     except (ValueError, KeyError, TypeError, SafetensorError) as error:
         raise AfedpgError(f"checkpoint {path} is damaged: {error}") from error
 

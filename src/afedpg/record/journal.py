@@ -228,4 +228,4 @@ def _load(path: Path) -> memoryview:
 def _segments(folder: Path) -> list[tuple[int, Path]]:
     """First sequence number and file of every segment, the oldest first."""
     paths = folder.glob(f"*{_SUFFIX}") if folder.is_dir() else ()
-    return sorted((int(path.stem), path) for path in paths if path.stem.isdigit())
+    return sorted((int(path.stem), path) for path in paths if path.stem.isdecimal())
