@@ -182,7 +182,10 @@ MUTANTS = [
     Mutant("own timing models forget who is silent", "engine/timing.py",
            "    if chosen.silent:\n", "    if chosen.silent and own is None:\n", f"{API} silence"),
     Mutant("a nested state.json is nobody's business", "record/checkpoint.py",
-           "except RecursionError as error:", "except ZeroDivisionError as error:", "tests/record/test_checkpoint.py whatever"),
+           "except RecursionError as error:", "except ZeroDivisionError as error:",
+           "tests/record/test_checkpoint.py whatever"),
+    Mutant("edited settings are taken as they are", "record/agreement.py",
+           "if name not in _MAY_CHANGE:", "if False:", "tests/engine/test_edited_settings.py named"),
     # The command line.
     Mutant("alpha may be zero", "config.py", "0 < schedule.alpha <= 1", "0 <= schedule.alpha <= 1", INPUT),
     Mutant("a run folder that exists is written over", "record/folder.py",

@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from afedpg.engine.process import one_thread
+from afedpg.engine.stored import check_fit
 from afedpg.engine.training import Own, check_own
 from afedpg.errors import ConfigError
 from afedpg.messages import Evaluation
@@ -34,6 +35,7 @@ def evaluate_run(
     record = replace(config.record, evaluate_episodes=episodes, evaluate_kind=kind)
     config = replace(config, record=record, seed=config.seed if seed is None else seed)
     workload = own.workload(config)()
+    check_fit(folder, server, workload.parameters)
     return workload.evaluate(server.theta.astype(np.float32), server.statistics, server.iteration)
 
 
@@ -53,6 +55,7 @@ def film_run(path: str | Path, video: Path, own: Own = Own()) -> float:
     server = _newest(folder)
     one_thread()
     workload = EnvironmentWorkload(config, own.make_env, own.make_policy)
+    check_fit(folder, server, workload.parameters)
     statistics = server.statistics if config.agent.scale_observations else None
     env, film = workload.environments.make(0, render_mode="rgb_array"), Film()
     try:

@@ -19,6 +19,7 @@ from afedpg.engine.live import Drive, Keeper, LiveEngine, Transport
 from afedpg.engine.process import Interruption
 from afedpg.engine.session import Result, Session
 from afedpg.engine.status import recall
+from afedpg.engine.stored import newest
 from afedpg.engine.trace import TraceWriter
 from afedpg.engine.training import Own, parts_of, prepare, start_state
 from afedpg.messages import Arrival, Evaluation, Rejected, Restart, Workload
@@ -30,7 +31,7 @@ from afedpg.record.folder import RunFolder
 from afedpg.record.recorder import Position, Recorder
 from afedpg.server.fold import Limits, step
 from afedpg.server.rules import ServerRule
-from afedpg.server.state import ServerState, from_tree
+from afedpg.server.state import ServerState
 
 TRACE = "trace.csv"
 _log = logging.getLogger("afedpg")
@@ -108,8 +109,7 @@ def restored_parts(
         tree: dict[str, Any] | None = None
         start, gradients, samples = 0, 0, 0
         if checkpoint.names(folder.checkpoints):
-            start, tree = checkpoint.load_latest(folder.checkpoints, warn)
-            server = from_tree(tree["server"])
+            start, tree, server = newest(folder, rule, workload, warn)
             gradients, samples = server.gradients, server.samples
         else:
             server = start_state(config, rule, workload)

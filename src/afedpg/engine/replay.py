@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
+from afedpg.engine.stored import newest
 from afedpg.engine.training import Own, check_own, parts_of, run, start_state
 from afedpg.errors import AfedpgError, ConfigError
 from afedpg.record import checkpoint
@@ -33,12 +34,11 @@ def replay(path: str | Path, own: Own = Own()) -> Comparison:
     folder = folders.open_run(Path(path))
     config = folder.config()
     check_own(config, own)
-    newest, tree = checkpoint.load_latest(folder.checkpoints)
     if not folder.journal.is_dir():  # as `reproduce` leaves its finished runs
         again = f"; `afedpg replay {path} --recompute` computes them again" if config.engine == "virtual" else ""
         raise AfedpgError(f"{path}: its events are not kept{again}")
-    recorded = from_tree(tree["server"])
     workload, rule = parts_of(config, own)
+    last, _, recorded = newest(folder, rule, workload)
     limits = Limits.of(config)
     if _begins_at_zero(folder):
         oldest, server = 0, start_state(config, rule, workload)
@@ -47,12 +47,12 @@ def replay(path: str | Path, own: Own = Own()) -> Comparison:
         server = from_tree(checkpoint.load(folder.checkpoints, oldest)["server"])
     events = 0
     for sequence, _, event in read(folder.journal, oldest):
-        if sequence == newest:
+        if sequence == last:
             break
         server, _ = step(rule, server, event, limits)
         events += 1
-    if events < newest - oldest:
-        raise AfedpgError(f"{folder.journal} ends after event {oldest + events - 1}, the checkpoint stands at {newest}")
+    if events < last - oldest:
+        raise AfedpgError(f"{folder.journal} ends after event {oldest + events - 1}, the checkpoint stands at {last}")
     return Comparison(events, server.gradients, _sha(recorded.theta), _sha(server.theta))
 
 
@@ -65,8 +65,8 @@ def recompute(path: str | Path, own: Own = Own(), workers: int = 1) -> Compariso
         raise ConfigError(
             f"engine: a run of the {config.engine} engine cannot be recomputed; replay without --recompute"
         )
-    _, tree = checkpoint.load_latest(folder.checkpoints)
-    recorded = from_tree(tree["server"])
+    workload, rule = parts_of(config, own)
+    recorded = newest(folder, rule, workload).server
     result = run(config, own, None, workers, until=recorded.gradients)
     return Comparison(0, result.gradients, _sha(recorded.theta), result.sha256)
 

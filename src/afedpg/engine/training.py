@@ -18,6 +18,7 @@ from afedpg.engine.crew import Alone, Crew, Pool
 from afedpg.engine.federation import Federation, OnArrival
 from afedpg.engine.process import Interruption, one_thread
 from afedpg.engine.session import Result, Session
+from afedpg.engine.stored import newest
 from afedpg.engine.timing import Seconds, Timing, make_timing
 from afedpg.engine.virtual import VirtualEngine
 from afedpg.engine.workloads import BuildWorkload, MakeEnv, MakePolicy
@@ -193,8 +194,7 @@ def resume(
     timing = make_timing(config, own.timing)
     with Interruption().watched() as interruption, folder.lock() as lock:  # before reading what others may write
         if checkpoint.names(folder.checkpoints):
-            _, tree = checkpoint.load_latest(folder.checkpoints, warn)
-            server = from_tree(tree["server"])
+            _, tree, server = newest(folder, rule, workload, warn)
             position = Position(server.gradients, server.samples, tree["sequence"])
         else:  # stopped before its first checkpoint: nothing is lost by starting over
             tree, server, position = None, start_state(config, rule, workload), None

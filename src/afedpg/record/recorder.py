@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from afedpg.config import Config
 from afedpg.messages import Arrival, Evaluation, Rejected
 from afedpg.record import checkpoint, tensors
+from afedpg.record.agreement import SETTINGS, settings_of
 from afedpg.record.database import Database, read_evaluations
 from afedpg.record.disk import write_error
 from afedpg.record.folder import RunFolder, RunLock
@@ -43,6 +44,7 @@ class Recorder:
         at = position or Position()
         self.folder = folder
         self._config = config.record
+        self._settings = settings_of(folder.config())  # as run.toml has them, whatever this machine makes of them
         self._lock = lock or folder.lock()
         self._checkpointed_at = time.monotonic()
         self._checkpointed_bytes = 0
@@ -100,7 +102,7 @@ class Recorder:
         """Checkpoints are named after the first event they do not contain."""
         sequence = self.journal.next_sequence
         self.database.commit()
-        tree = {**tree, "sequence": sequence}
+        tree = {**tree, "sequence": sequence, SETTINGS: self._settings}
         kept = checkpoint.save(self.folder.checkpoints, sequence, tree, self._config.keep_checkpoints)
         self.journal.forget(kept[0])
         self._checkpointed_at = time.monotonic()

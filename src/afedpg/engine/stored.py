@@ -1,0 +1,47 @@
+"""The newest whole checkpoint of a run, once it is known that this run can go on from it."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+from afedpg.errors import ConfigError
+from afedpg.messages import Workload
+from afedpg.record import checkpoint
+from afedpg.record.agreement import check_agreement
+from afedpg.record.folder import RunFolder
+from afedpg.server.rules import ServerRule
+from afedpg.server.state import ServerState, from_tree
+
+_log = logging.getLogger("afedpg")
+
+
+class Stored(NamedTuple):
+    sequence: int  # of the first event that is not in it
+    tree: dict[str, Any]
+    server: ServerState
+
+
+def newest(
+    folder: RunFolder, rule: ServerRule, workload: Workload, warn: Callable[[str], None] = _log.warning
+) -> Stored:
+    """Each newer one that is damaged is named through `warn`, as are settings that may change and did."""
+    sequence, tree = checkpoint.load_latest(folder.checkpoints, warn)
+    check_agreement(folder, tree, warn)
+    server = from_tree(tree["server"])
+    check_fit(folder, server, workload.parameters, rule)
+    return Stored(sequence, tree, server)
+
+
+def check_fit(folder: RunFolder, server: ServerState, parameters: int, rule: ServerRule | None = None) -> None:
+    """What no setting shows: own functions that were edited, or an environment that is another one now."""
+    if server.theta.size != parameters:
+        sizes = f"theta has {server.theta.size} parameters in its checkpoint, {parameters} as the run is set up now"
+        raise ConfigError(f"run: {folder.path}: {sizes}; bring back the environment and policy it was made with")
+    if rule is None:
+        return
+    made, given = (", ".join(sorted(names)) or "nothing" for names in (server.buffers, rule.step.buffers(1)))
+    if made != given:
+        kept = f"the checkpoint's rule remembers {made}, the one given {given}"
+        raise ConfigError(f"method: {folder.path}: {kept}; bring back the rule it was made with")

@@ -1,0 +1,46 @@
+"""Does run.toml still say what a checkpoint was made with?
+
+A checkpoint holds the settings of its run. Edited ones would give a theta that no single run has, so they are refused;
+settings that do not touch theta may be edited, and the run says so.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import fields
+from typing import Any
+
+from afedpg.config import PATHS, Config, RayConfig, RecordConfig, flat
+from afedpg.errors import ConfigError
+from afedpg.record.folder import RunFolder
+
+SETTINGS = "settings"  # their name in a checkpoint's tree
+_CLUSTER = {entry.name for entry in fields(RayConfig)}  # `resume` may be told another one, which is not worth a word
+_MAY_CHANGE = (
+    {entry.name for entry in fields(RecordConfig)}  # what is kept, and how often
+    | {"stop_at_return", "stop_at_evaluation", "stop_at_seconds"}  # where it ends
+    | {"lease", "deadline", "max_rate", "durable"}  # whom the server waits for
+    | {"device", "sampler"}  # which hardware and code compute the same
+    | PATHS.keys()  # files may be moved
+)
+
+
+def settings_of(config: Config) -> dict[str, Any]:
+    """All settings by name, as JSON has them: lists for tuples."""
+    plain: dict[str, Any] = json.loads(json.dumps(flat(config.to_dict()), default=str))
+    return plain
+
+
+def check_agreement(folder: RunFolder, tree: Mapping[str, Any], warn: Callable[[str], None]) -> None:
+    """`tree` is a checkpoint of that run; one without settings, of an older version, agrees with everything."""
+    then, now = tree.get(SETTINGS, {}), settings_of(folder.config())
+    for name in sorted(then.keys() & now.keys() - _CLUSTER):
+        if then[name] == now[name]:
+            continue
+        if name not in _MAY_CHANGE:
+            raise ConfigError(
+                f"{name}: {folder.toml} says {now[name]!r}, but the run was made with {then[name]!r}; put it back, or "
+                f"begin another run at this one's theta with `afedpg train ... --from {folder.path}`"
+            )
+        warn(f"{name}: {then[name]!r} -> {now[name]!r}, as {folder.toml} says now")
