@@ -36,6 +36,7 @@ TIME = "tests/engine/test_time.py not many and not ten_thousand"
 BITS = "tests/engine/test_same_bits.py"
 API = "tests/engine/test_api.py"
 INPUT = "tests/cli/test_bad_input.py"
+POLICY = "tests/agent/test_policy_file.py"
 
 
 @dataclass(frozen=True)
@@ -186,6 +187,15 @@ MUTANTS = [
            "tests/record/test_checkpoint.py whatever"),
     Mutant("edited settings are taken as they are", "record/agreement.py",
            "if name not in _MAY_CHANGE:", "if False:", "tests/engine/test_edited_settings.py named"),
+    # What compiled code is given.
+    Mutant("act takes any shape", "agent/policy_file.py",
+           "if _batch_size(self.observation_space, observation) is not None:", "if False:", f"{POLICY} act_takes"),
+    Mutant("statistics of any length scale", "agent/normalizer.py",
+           "if not mean.shape == m2.shape == (size,):", "if False:", f"{POLICY} compiled"),
+    Mutant("an actor reads as far as its layers say", "agent/acting.py",
+           "if observation.size != self._inputs:", "if False:", f"{POLICY} compiled"),
+    Mutant("numpy stretches tensors of a policy file", "params.py",
+           "if tensors[name].shape != shape:", "if False:", f"{POLICY} fit_together"),
     # The command line.
     Mutant("alpha may be zero", "config.py", "0 < schedule.alpha <= 1", "0 <= schedule.alpha <= 1", INPUT),
     Mutant("a run folder that exists is written over", "record/folder.py",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -33,7 +34,32 @@ class Layout:
         return tensors
 
     def flatten(self, tensors: Mapping[str, NDArray[Any]], dtype: Any = np.float32) -> NDArray[Any]:
+        for name, shape in self.shapes:  # numpy would stretch a tensor that is too small
+            if tensors[name].shape != shape:
+                raise ValueError(f"{name} has shape {tensors[name].shape}, not {shape}")
         flat = np.empty(self.size, dtype)
         for name, view in self.views(flat).items():
             view[...] = tensors[name]
         return flat
+
+
+Shapes = list[tuple[str, tuple[int, ...]]]
+
+
+def mlp_shapes(name: str, widths: tuple[int, ...]) -> Shapes:
+    shapes: Shapes = []
+    for index, (inputs, outputs) in enumerate(pairwise(widths)):
+        shapes += [(f"{name}{index}.weight", (inputs, outputs)), (f"{name}{index}.bias", (outputs,))]
+    return shapes
+
+
+def policy_layout(
+    observations: int, hidden: tuple[int, ...], actions: int, gaussian: bool, value_hidden: tuple[int, ...] | None
+) -> Layout:
+    """Of an MLP policy: its layers, a Gaussian one's log_std, and with `value_hidden` a3c's value network."""
+    shapes = mlp_shapes("layer", (observations, *hidden, actions))
+    if gaussian:
+        shapes.append(("log_std", (actions,)))
+    if value_hidden is not None:
+        shapes += mlp_shapes("value", (observations, *value_hidden, 1))
+    return Layout(tuple(shapes))

@@ -22,7 +22,7 @@ def test_moments_are_the_two_pass_ones(raw):
 @settings(deadline=None)
 @given(ROWS)
 def test_scaling_is_standardization_within_bounds(raw):
-    scale = scaling(moments_of(raw))
+    scale = scaling(moments_of(raw), raw.shape[1])
     expected = np.clip((raw - raw.mean(axis=0)) / np.sqrt(raw.var(axis=0) + 1e-8), -10, 10)
     scaled = np.array([scale(row) for row in raw])
     assert scaled.dtype == np.float32
@@ -36,10 +36,10 @@ def test_offset_does_not_cost_precision():
 
 def test_nothing_observed_yet_means_no_scaling():
     raw = np.array([100.0, -3.0])
-    np.testing.assert_array_equal(scaling(None)(raw), raw.astype(np.float32))
-    np.testing.assert_array_equal(scaling(Moments(1.0, raw, np.zeros(2)))(raw), raw.astype(np.float32))
+    np.testing.assert_array_equal(scaling(None, 2)(raw), raw.astype(np.float32))
+    np.testing.assert_array_equal(scaling(Moments(1.0, raw, np.zeros(2)), 2)(raw), raw.astype(np.float32))
 
 
 def test_what_is_far_out_is_clipped():
-    scale = scaling(Moments(100.0, np.zeros(2), np.full(2, 100.0)))
+    scale = scaling(Moments(100.0, np.zeros(2), np.full(2, 100.0)), 2)
     np.testing.assert_array_equal(scale(np.array([50.0, -50.0])), [10, -10])

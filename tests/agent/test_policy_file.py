@@ -1,5 +1,6 @@
 """A saved policy acts as it did, fits Stable-Baselines3's tools, and is refused where it does not belong."""
 
+import json
 from dataclasses import replace
 
 import gymnasium
@@ -8,12 +9,14 @@ import pytest
 from environments_for_tests import Walk
 from gymnasium import spaces
 
+from afedpg.agent.acting import MlpActor
 from afedpg.agent.normalizer import scaling
-from afedpg.agent.policy_file import PolicyFile, contents, load_policy, read_policy
+from afedpg.agent.policy_file import PolicyFile, contents, load_policy, read_policy, sha256_of
 from afedpg.agent.work import EnvironmentWorkload
 from afedpg.config import from_settings
 from afedpg.errors import AfedpgError, ConfigError
 from afedpg.messages import Moments
+from afedpg.params import Layout
 from afedpg.record import tensors
 
 
@@ -48,7 +51,8 @@ def saved(folder, task, make_env=None):
 def test_a_loaded_policy_acts_as_the_trained_one(tmp_path, task):
     work, file = saved(tmp_path, task)
     loaded = load_policy(tmp_path, task=task)
-    live, actor, scale = work.environments.of(0), work.policy.actor(file.theta), scaling(file.statistics)
+    live, actor = work.environments.of(0), work.policy.actor(file.theta)
+    scale = scaling(file.statistics, live.observations.size)
     env = gymnasium.make(task)
     observation, _ = env.reset(seed=0)
     for _ in range(20):
@@ -131,3 +135,86 @@ def test_what_does_not_belong_is_refused(tmp_path):
         path.write_bytes(rubbish)
         with pytest.raises(AfedpgError, match="damaged"):
             load_policy(tmp_path)
+
+
+WRONG_FOR_A_VECTOR = [
+    [0.5], [], 0.5, None, "abc", ["a", "b", "c"], np.ones(6), np.zeros(1_000_000), np.zeros((2, 3)), np.zeros((3, 1)),
+    {"where": np.zeros(3)}, [[1.0], [1.0, 2.0]], [np.nan, 0.0, 0.0], [np.inf, 0.0, 0.0],
+]  # fmt: skip
+WRONG_FOR_A_DICT = [
+    np.zeros(5), {}, {"where": np.zeros(2)}, {"where": np.zeros(3), "kind": 1}, {"where": np.zeros(2), "kind": 3},
+    {"where": np.zeros(2), "kind": -1}, {"where": np.zeros(2), "kind": [1, 2]}, {"where": np.zeros(2), "kind": "red"},
+    {"where": np.zeros((2, 2)), "kind": [1, 2]},
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("deterministic", [True, False])
+def test_act_takes_one_observation_of_its_space_and_nothing_else(tmp_path, deterministic):
+    saved(tmp_path, "Pendulum-v1")
+    vector = load_policy(tmp_path)
+    saved(tmp_path, "mixed", lambda agent: Mixed())
+    mixed = load_policy(tmp_path)
+    assert vector.act([0.5, 0.1, -1.0], deterministic).shape == (1,)
+    assert mixed.act({"where": [0.5, 0.1], "kind": 2, "more": 0}, deterministic) in (0, 1)
+    for policy, wrong in [(vector, WRONG_FOR_A_VECTOR), (mixed, WRONG_FOR_A_DICT)]:
+        for observation in wrong:
+            with pytest.raises(ConfigError, match=r"^policy: .*observation") as refusal:
+                policy.act(observation, deterministic)
+            assert "\n" not in str(refusal.value)
+
+
+def test_compiled_code_is_never_given_arrays_of_another_size():
+    """It does not look where an array ends; so the three places that call it do."""
+    statistics = Moments(50.0, np.zeros(1), np.ones(1))
+    with pytest.raises(AfedpgError, match="an observation has 4 numbers"):
+        scaling(statistics, 4)
+    with pytest.raises(AfedpgError, match="an observation has 4 numbers, not 5"):
+        scaling(None, 4)(np.zeros(5))
+    actor = MlpActor(np.zeros(4 * 2 + 2, np.float32), (4, 2), gaussian=False)
+    for act in (actor.mode, lambda row: actor.sample(row, np.random.default_rng(0))):
+        with pytest.raises(AfedpgError, match="an observation has 4 numbers, not 1"):
+            act(np.zeros(1, np.float32))
+    with pytest.raises(AfedpgError, match="theta has 1 numbers, these layers need 10"):
+        MlpActor(np.zeros(1, np.float32), (4, 2), gaussian=False)
+
+
+def spoiled(arrays, metadata):
+    """Every way to make a file whose parts are of different sizes, or no parts at all."""
+    mean, m2 = "observation_statistics.mean", "observation_statistics.m2"
+    policy, layout = json.loads(metadata["policy"]), json.loads(metadata["layout"])
+    box = json.loads(metadata["observation_space"])
+    yield arrays | {mean: np.zeros(1), m2: np.ones(1)}, metadata
+    yield arrays | {m2: np.ones(1)}, metadata
+    yield arrays | {mean: np.zeros((2, 2))}, metadata
+    yield arrays | {mean: np.full(4, np.nan)}, metadata
+    yield arrays | {m2: np.array([1.0, 1.0, -1.0, 1.0])}, metadata
+    stretched = Layout(tuple((name, tuple(shape)) for name, shape in layout)).flatten(
+        arrays | {"layer0.bias": np.zeros(8, np.float32)}
+    )
+    yield arrays | {"layer0.bias": np.zeros(1, np.float32)}, metadata | {"sha256": sha256_of(stretched)}
+    yield {name: array for name, array in arrays.items() if name != "layer1.weight"}, metadata
+    for count in ("nan", "inf", "-1.0", "many"):
+        yield arrays, metadata | {"observation_count": count}
+    for key, values in {
+        "observations": (3, 5, 10**12, -1, "4", None), "actions": (1, 3, None), "gaussian": (True, "no"),
+        "hidden": ([], [8], [8, 8, 8], [4, 16], [8.5, 8], None, "88", [10**12, 8]), "value_hidden": ([8], 3),
+    }.items():  # fmt: skip
+        for value in values:
+            yield arrays, metadata | {"policy": json.dumps(policy | {key: value})}
+    for other in ([], layout[:-1], layout + layout[:1], [["layer0.weight", [10**12]]], [["layer0.weight", [-4, -8]]]):
+        yield arrays, metadata | {"layout": json.dumps(other)}
+    for change in ({"shape": [3]}, {"shape": [-1]}, {"low": [0.0]}, {"dtype": "object"}, {"kind": 7}, {"low": "x"}):
+        yield arrays, metadata | {"observation_space": json.dumps(box | change)}
+    yield arrays, metadata | {"observation_space": json.dumps({"kind": "discrete", "n": 10**12, "start": 0})}
+    yield arrays, metadata | {"observation_space": "[" * 5000 + "]" * 5000}
+    for space in ({"kind": "discrete", "n": 3, "start": 0}, {"kind": "discrete", "n": -1, "start": 0}, [], None):
+        yield arrays, metadata | {"action_space": json.dumps(space)}
+
+
+def test_a_file_whose_parts_do_not_fit_together_is_refused(tmp_path):
+    _, file = saved(tmp_path, "CartPole-v1")
+    for arrays, metadata in spoiled(*contents(file)):
+        tensors.write(tmp_path / "policy.safetensors", arrays, metadata)
+        with pytest.raises(AfedpgError, match=r"^policy: ") as refusal:
+            read_policy(tmp_path)
+        assert "\n" not in str(refusal.value)

@@ -8,9 +8,9 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from afedpg.agent.policy import initial_mlp, leaves, mlp, mlp_shapes, to_torch
+from afedpg.agent.policy import initial_mlp, leaves, mlp, to_torch
 from afedpg.messages import AgentState, Floats
-from afedpg.params import Layout
+from afedpg.params import Layout, mlp_shapes
 from afedpg.seeding import freeze, thaw
 
 Row = NDArray[np.float64]

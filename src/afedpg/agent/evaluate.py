@@ -64,7 +64,7 @@ def evaluate(
     Where agents have environments of their own, one call per agent's environment says how theta does in each.
     """
     live = Live(env, agent_id)
-    scale = scaling(statistics)
+    scale = scaling(statistics, live.observations.size)
     actor = policy.actor(np.asarray(theta, np.float32))
     returns, lengths = [], []
     for _ in range(episodes):

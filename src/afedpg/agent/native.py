@@ -164,7 +164,7 @@ class NativeSampler:
 
     def _acting(self, theta: Floats, statistics: Moments | None, live: Live) -> Acting:
         self._theta[:] = theta[: len(self._theta)]  # aligned; a3c's value parameters come after the policy's
-        scale, bounds = scaling(statistics), live.actions
+        scale, bounds = scaling(statistics, int(self._sizes[0])), live.actions
         assert isinstance(bounds, BoxActions)
         return Acting(
             self._theta, self._sizes, scale.mean, scale.deviation,

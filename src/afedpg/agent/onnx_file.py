@@ -125,7 +125,7 @@ def _one_hot(graph: _Graph, numbers: str, start: NDArray[Any], counts: NDArray[A
 
 
 def _scale(graph: _Graph, file: PolicyFile, flat: str) -> str:
-    scale = scaling(file.statistics)
+    scale = scaling(file.statistics, file.policy["observations"])
     if scale.mean.size:
         centred = graph.add("Sub", flat, graph.constant(scale.mean))
         flat = graph.add("Div", centred, graph.constant(scale.deviation))

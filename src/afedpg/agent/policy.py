@@ -22,7 +22,7 @@ from torch import Tensor
 
 from afedpg.agent.acting import Actor, MlpActor
 from afedpg.messages import Floats, Vector
-from afedpg.params import Layout
+from afedpg.params import Layout, policy_layout
 
 Tensors = Mapping[str, Tensor]
 HALF_LOG_TWO_PI = 0.5 * math.log(2 * math.pi)
@@ -66,12 +66,7 @@ class MlpPolicy:
 
     @property
     def layout(self) -> Layout:
-        shapes = mlp_shapes("layer", (self.observations, *self.hidden, self.actions))
-        if self.gaussian:
-            shapes.append(("log_std", (self.actions,)))
-        if self.value_hidden is not None:
-            shapes += mlp_shapes("value", (self.observations, *self.value_hidden, 1))
-        return Layout(tuple(shapes))
+        return policy_layout(self.observations, self.hidden, self.actions, self.gaussian, self.value_hidden)
 
     def initial_theta(self, generator: np.random.Generator) -> Vector:
         """Orthogonal layers of gain sqrt 2; the last one 0.01, so that all actions begin equally likely; values 1."""
@@ -112,13 +107,6 @@ class MlpPolicy:
             "kind": "mlp", "observations": self.observations, "actions": self.actions, "gaussian": self.gaussian,
             "hidden": list(self.hidden), "value_hidden": None if self.value_hidden is None else list(self.value_hidden),
         }  # fmt: skip
-
-
-def mlp_shapes(name: str, widths: tuple[int, ...]) -> list[tuple[str, tuple[int, ...]]]:
-    shapes: list[tuple[str, tuple[int, ...]]] = []
-    for index, (inputs, outputs) in enumerate(pairwise(widths)):
-        shapes += [(f"{name}{index}.weight", (inputs, outputs)), (f"{name}{index}.bias", (outputs,))]
-    return shapes
 
 
 def initial_mlp(

@@ -95,7 +95,9 @@ class GymnasiumSampler:
     def sample(
         self, agent_id: int, state: AgentState, theta: Floats, statistics: Moments | None
     ) -> tuple[AgentState, Rollout, dict[str, float]]:
-        walk = _Walk(self._environments.of(agent_id), state, self._policy, theta, scaling(statistics), self._capacity)
+        live = self._environments.of(agent_id)
+        scale = scaling(statistics, live.observations.size)
+        walk = _Walk(live, state, self._policy, theta, scale, self._capacity)
         if self._whole:
             walk.begin()
             while walk.steps.count < self._steps:

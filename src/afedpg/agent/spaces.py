@@ -127,6 +127,7 @@ def _flattener(space: Space[Any], size: int) -> Flatten:
         start = int(space.start)
 
         def flatten_discrete(observation: Any) -> NDArray[np.float64]:
+            _check_range(space, observation)
             row = np.zeros(size)
             row[int(observation) - start] = 1.0
             return row
@@ -134,9 +135,27 @@ def _flattener(space: Space[Any], size: int) -> Flatten:
         return flatten_discrete
 
     def flatten(observation: Any) -> NDArray[np.float64]:
+        _check_range(space, observation)
         return np.asarray(spaces.flatten(space, observation), np.float64)
 
     return flatten
+
+
+def _check_range(space: Space[Any], observation: Any) -> None:
+    """A category outside its space would be written to the place of another, or count from the end."""
+    if isinstance(space, spaces.Dict):
+        for name, part in space.spaces.items():
+            _check_range(part, observation[name])
+    elif isinstance(space, spaces.Tuple):
+        for part, piece in zip(space.spaces, observation, strict=True):
+            _check_range(part, piece)
+    elif isinstance(space, spaces.Discrete):
+        if not 0 <= int(observation) - space.start < space.n:
+            raise ValueError(f"{observation} is outside {space}")
+    elif isinstance(space, spaces.MultiDiscrete):
+        index = np.asarray(observation) - space.start
+        if not ((index >= 0) & (index < space.nvec)).all():
+            raise ValueError(f"{observation} is outside {space}")
 
 
 def to_json(space: Space[Any]) -> dict[str, Any]:
