@@ -37,6 +37,7 @@ BITS = "tests/engine/test_same_bits.py"
 API = "tests/engine/test_api.py"
 INPUT = "tests/cli/test_bad_input.py"
 POLICY = "tests/agent/test_policy_file.py"
+LIAR = "tests/network/test_hostile_server.py"
 
 
 @dataclass(frozen=True)
@@ -196,6 +197,15 @@ MUTANTS = [
            "if observation.size != self._inputs:", "if False:", f"{POLICY} compiled"),
     Mutant("numpy stretches tensors of a policy file", "params.py",
            "if tensors[name].shape != shape:", "if False:", f"{POLICY} fit_together"),
+    # What a server sends.
+    Mutant("agents take statistics of any length", "engine/grpc/wire.py",
+           "if not mean.size == m2.size == observations:", "if False:", f"{LIAR} could_not"),
+    Mutant("agents take a theta that is not finite", "engine/grpc/wire.py",
+           "if not np.isfinite(theta).all():", "if False:", f"{LIAR} could_not"),
+    Mutant("an agent comes back to a server that lies", "engine/grpc/client.py",
+           "except Damaged as error:", "except Refused as error:", f"{LIAR} for_good"),
+    Mutant("terms have no bounds", "engine/grpc/terms.py",
+           "if abs(values[name]) > largest:", "if False:", f"{LIAR} no_agent"),
     # The command line.
     Mutant("alpha may be zero", "config.py", "0 < schedule.alpha <= 1", "0 <= schedule.alpha <= 1", INPUT),
     Mutant("a run folder that exists is written over", "record/folder.py",

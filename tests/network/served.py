@@ -72,7 +72,8 @@ class Served:
         await port.flush()
 
     def task_of(self, port: AgentPort) -> Task:
-        return wire.decode_task(port.context.newest("task"), port.agent_id, self.workload.parameters)
+        expected = self.service.terms.expected
+        return wire.decode_task(port.context.newest("task"), port.agent_id, expected.parameters, expected.observations)
 
     def close(self) -> None:
         if self.federation.recorder is not None:

@@ -53,7 +53,7 @@ def test_a_report_arrives_as_it_was_sent(
 @given(number, vectors, moments)
 def test_a_task_arrives_as_it_was_sent(version: int, theta: np.ndarray, shared: Moments | None) -> None:
     task = Task(TaskId(1, 2), 3, theta, version, shared)
-    arrived = wire.decode_task(wire.from_server(wire.encode_task(task)).task, 3, theta.size)
+    arrived = wire.decode_task(wire.from_server(wire.encode_task(task)).task, 3, theta.size, 4)
     assert arrived.theta.tobytes() == theta.tobytes()
     assert (arrived.task_id, arrived.version) == (task.task_id, version)
     assert same(arrived.statistics, shared)

@@ -25,11 +25,11 @@ from afedpg.engine.grpc.calls import TOKEN, ask, open_work
 from afedpg.engine.grpc.keep import StateFile
 from afedpg.engine.grpc.terms import agree
 from afedpg.engine.grpc.visit import DIAL_SECONDS, Lost, Visit
-from afedpg.engine.grpc.wire import PROTOCOL, Refused
+from afedpg.engine.grpc.wire import PROTOCOL, Damaged, Expected, Refused
 from afedpg.engine.grpc.worker import Worker
 from afedpg.engine.process import Interrupted
 from afedpg.errors import AfedpgError
-from afedpg.messages import Workload
+from afedpg.messages import Task, Workload
 
 FIRST_PAUSE, LONGEST_PAUSE = 0.2, 30.0  # seconds between attempts to come back
 _FINAL = (
@@ -77,7 +77,7 @@ class Agent:
         self.worker = Worker()
         self.pause = Pause()
         self.settings = ""  # the terms the workload was built for
-        self.parameters = 0
+        self.expected = Expected(0)  # what the workload reads and reports
         self.agent_id = 0
         self.lease = 15.0
         self.misfits = 0  # times in a row that the server would not have it
@@ -94,8 +94,11 @@ class Agent:
                     return
             except Lost as error:
                 problem = str(error)
-            except Refused as error:
-                problem = f"the server sent something else than the protocol says: {error}"
+            except Damaged as error:
+                problem = f"what came from {self.options.connect} is damaged: {error}"
+            except Refused as error:  # nothing of it is computed with, and asking again would bring the same
+                what = "sent something else than the protocol says"
+                raise AfedpgError(f"{self.options.connect} {what}: {error}; this agent leaves for good") from error
             except grpc.RpcError as error:
                 problem = self._judge(error)
             if self.pause.fresh:
@@ -118,6 +121,13 @@ class Agent:
         details = error.details() or error.code().name
         return f"{self.options.connect}: {details.rpartition('last error: ')[2]}"  # without gRPC's preamble
 
+    @property
+    def parameters(self) -> int:
+        return self.expected.parameters
+
+    def decode(self, task: pb.Task) -> Task:
+        return wire.decode_task(task, self.agent_id, self.parameters, self.expected.observations)
+
     async def _visit(self) -> bool:
         """One connection from beginning to end; True when the run is over."""
         if not self.settings:
@@ -136,13 +146,13 @@ class Agent:
         try:
             reply = pb.SettingsReply.FromString(data)
         except Exception as error:
-            raise Refused("settings: not of this protocol") from error
+            raise Damaged("settings: not of this protocol") from error
         kept = self.keep.load(reply.agent, reply.settings)
         try:
             config = agree(self.options.config, reply.settings, reply.agent, 0 if kept is not None else reply.starts)
         except Refused as error:
             raise AfedpgError(f"cannot work for {self.options.connect}: {error}") from error
-        self.parameters = await self.worker.build(self.options.build, config, reply.agent, kept)
+        self.expected = await self.worker.build(self.options.build, config, reply.agent, kept)
         self.agent_id, self.settings = reply.agent, reply.settings
 
     def _channel(self, parameters: int) -> grpc.aio.Channel:

@@ -73,7 +73,7 @@ class Visit:
             message = wire.from_server(data)
             kind = message.WhichOneof("content")
             if kind == "task":
-                self._newest = wire.decode_task(message.task, self._agent.agent_id, self._agent.parameters)
+                self._newest = self._agent.decode(message.task)
                 if self._working is None or self._working.done():
                     self._working = asyncio.ensure_future(self._work_or_fail())
             elif kind == "welcome":

@@ -44,6 +44,10 @@ class Refused(Exception):
     """What was sent is not what the protocol allows; the text says why."""
 
 
+class Damaged(Refused):
+    """What came is not what was sent: the line's fault, so the next try may do better."""
+
+
 @dataclass(frozen=True)
 class Expected:
     """What a report of this federation looks like."""
@@ -114,13 +118,19 @@ def encode_task(task: Task) -> bytes:
     return _enclose(_TASK, content.SerializeToString(), _THETA, theta)
 
 
-def decode_task(content: pb.Task, agent_id: int, parameters: int) -> Task:
+def decode_task(content: pb.Task, agent_id: int, parameters: int, observations: int | None = None) -> Task:
+    """`observations`: length of the statistics; None for an agent that does not scale, which never sees any."""
     data = content.theta  # each look at a field of bytes copies it
     theta = _vector(data, _SINGLE, "theta")
-    if theta.size != parameters:
-        raise Refused(f"theta: {theta.size} numbers, expected {parameters}")
     statistics, parts = _unpack_moments(content.statistics if content.HasField("statistics") else None)
     _check(content.checksum, (data, *parts))
+    if theta.size != parameters:
+        raise Refused(f"theta: {theta.size} numbers, expected {parameters}")
+    if not np.isfinite(theta).all():
+        raise Refused("theta: not finite")
+    statistics = None if observations is None else statistics
+    if statistics is not None:
+        _check_statistics(statistics, observations)
     task_id = TaskId(content.task_id.epoch, content.task_id.counter)
     return Task(task_id, agent_id, theta.astype(np.float32, copy=False), content.version, statistics)
 
@@ -169,7 +179,7 @@ def from_server(data: bytes) -> pb.FromServer:
     try:
         return pb.FromServer.FromString(data)
     except DecodeError as error:
-        raise Refused("message: not of this protocol") from error
+        raise Damaged("message: not of this protocol") from error
 
 
 def _vector(data: bytes, dtype: np.dtype[Any], what: str) -> NDArray[Any]:
@@ -188,7 +198,7 @@ def _unpack_moments(content: pb.Moments | None) -> tuple[Moments | None, tuple[b
 
 def _check(checksum: int, parts: Iterable[bytes]) -> None:
     if checksum != _checksum(parts):
-        raise Refused("checksum: the vectors are not what was sent")
+        raise Damaged("checksum: the vectors are not what was sent")
 
 
 def _check_moments(moments: Moments | None, expected: Expected) -> None:
@@ -206,6 +216,19 @@ def _check_moments(moments: Moments | None, expected: Expected) -> None:
     inside = (np.abs(moments.mean) <= LARGEST_OBSERVATION) & (deviation <= LARGEST_OBSERVATION)  # NaN is outside
     if not inside.all():
         raise Refused(f"moments: beyond {LARGEST_OBSERVATION:.0e} or not finite")
+
+
+def _check_statistics(statistics: Moments, observations: int | None) -> None:
+    """An agent's compiled code reads as many numbers as an observation has, and divides by their deviations."""
+    count, mean, m2 = statistics.count, statistics.mean, statistics.m2
+    if not mean.size == m2.size == observations:
+        raise Refused(f"statistics: {mean.size} and {m2.size} numbers, an observation has {observations}")
+    if not 0 < count < math.inf:
+        raise Refused(f"statistics: a count of {count:.3g}")
+    # of reports that each keep the bound; merging moves their means apart, which adds to the deviation
+    inside = (np.abs(mean) <= 2 * LARGEST_OBSERVATION) & (m2 >= 0) & (m2 <= (2 * LARGEST_OBSERVATION) ** 2 * count)
+    if not inside.all():  # NaN is outside, too
+        raise Refused(f"statistics: beyond {LARGEST_OBSERVATION:.0e}, negative or not finite")
 
 
 def _stats(content: pb.Report) -> Stats:

@@ -9,6 +9,8 @@ from queue import SimpleQueue
 from typing import Any, TypeVar
 
 from afedpg.config import Config
+from afedpg.engine.grpc.terms import expected
+from afedpg.engine.grpc.wire import Expected
 from afedpg.engine.process import one_thread
 from afedpg.messages import AgentState, Report, Task, Workload
 
@@ -28,14 +30,14 @@ class Worker:
 
     async def build(
         self, build: Callable[[Config], Workload], config: Config, agent_id: int, kept: AgentState | None
-    ) -> int:
-        """Makes the workload and the agent's state, kept or new; returns the number of parameters."""
+    ) -> Expected:
+        """Makes the workload and the agent's state, kept or new; returns the sizes of what it reads and reports."""
 
-        def job() -> int:
+        def job() -> Expected:
             one_thread()
             self._workload = build(config)
             self.state = self._workload.start(agent_id) if kept is None else kept
-            return self._workload.parameters
+            return expected(config, self._workload)
 
         return await self._submit(job)
 
