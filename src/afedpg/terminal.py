@@ -29,11 +29,18 @@ SHORTEST_BAR, LONGEST_BAR = 10, 60
 SHORTEST_SPARK, LONGEST_SPARK = 8, 40
 BLOCKS, ASCII_BLOCKS = "▁▂▃▄▅▆▇█", "_.-=+*%#"
 GAP = "  "
+MOST_SAID = 200  # characters of what a peer says
 
 
 def printable(text: str) -> str:
     """Names from disks and machines of others: control codes are shown, not obeyed."""
     return "".join(letter if letter.isprintable() else ascii(letter)[1:-1] for letter in text)
+
+
+def of_peer(text: str, most: int = MOST_SAID) -> str:
+    """What came over a wire, before it is shown, logged or kept: one line of bounded length, nothing in it obeyed."""
+    shown = printable(text[: most + 1])
+    return shown if len(shown) <= most else f"{shown[:most]}..."
 
 
 @dataclass(frozen=True)
@@ -228,3 +235,8 @@ class StderrHandler(logging.StreamHandler[Any]):
     @property
     def stream(self) -> TextIO:
         return sys.stderr
+
+    def format(self, record: logging.LogRecord) -> str:
+        """A line per record, whatever is in it; only tracebacks have more."""
+        text = super().format(record)
+        return text if record.exc_info else printable(text)

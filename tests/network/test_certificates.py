@@ -12,10 +12,13 @@ import grpc
 import pytest
 from cryptography import x509
 from cryptography.hazmat.primitives import serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import NameOID
 from federations import Site, site, wait_until
 from raw_agent import RawAgent, raw_agent
 
 from afedpg.config import from_settings
+from afedpg.engine.grpc import certs
 from afedpg.engine.grpc import federation_pb2 as pb
 from afedpg.engine.grpc.certs import Pair, issue, make_certificates, new_authority
 from afedpg.engine.grpc.tls import Identity
@@ -28,6 +31,13 @@ CONFIG = from_settings({"task": "quadratic", "dimension": SIZE})
 def certificate(authority: Pair, trusted: bytes, name: str, days: float = 1.0, server: bool = False) -> Identity:
     pair = issue(authority, name, days, [x509.IPAddress(ip_address("127.0.0.1"))] if server else [])
     return Identity(trusted, pair.certificate_pem, pair.key_pem)
+
+
+def authority_of(federation: Site) -> Pair:
+    folder = federation.certs / "authority"
+    key = serialization.load_pem_private_key((folder / "authority.key").read_bytes(), None)
+    assert isinstance(key, ec.EllipticCurvePrivateKey)
+    return Pair(x509.load_pem_x509_certificate((folder / "authority.crt").read_bytes()), key)
 
 
 def refused(federation: Site, credentials: grpc.ChannelCredentials, name: str = "") -> str:
@@ -46,9 +56,7 @@ def logged(federation: Site, text: str) -> None:
 
 def test_only_the_right_certificate_gets_in(tmp_path: Path) -> None:
     with site(tmp_path, "--iterations", 10**6, "--dimension", SIZE, agents=2, tls=True) as federation:
-        folder = federation.certs / "authority"
-        key = serialization.load_pem_private_key((folder / "authority.key").read_bytes(), None)
-        authority = Pair(x509.load_pem_x509_certificate((folder / "authority.crt").read_bytes()), key)
+        authority = authority_of(federation)
         trusted = authority.certificate_pem
         federation.server()
 
@@ -75,6 +83,29 @@ def test_only_the_right_certificate_gets_in(tmp_path: Path) -> None:
             agent.close()
         logged(federation, "agent 1 (agent-1) dropped: removed from the allow-list")
         assert "not on the allow-list" in refused(federation, mine.for_client())
+
+
+ODD_NAMES = {
+    "two": ["agent-0", "agent-1"],
+    "the same twice": ["agent-0", "agent-0"],
+    "NUL": ["agent-0\0.example"],
+    "NUL at the end": ["agent-0\0"],
+    "none": [],
+}
+
+
+def test_a_certificate_with_an_odd_name_speaks_for_nobody(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with site(tmp_path, "--iterations", 10**6, "--dimension", SIZE, agents=2, tls=True) as federation:
+        authority = authority_of(federation)
+        federation.server()
+        for names in ODD_NAMES.values():
+            parts = [x509.NameAttribute(NameOID.COMMON_NAME, name) for name in names]
+            with monkeypatch.context() as patch:
+                patch.setattr(certs, "_name", lambda text, parts=parts: x509.Name(parts))
+                odd = certificate(authority, authority.certificate_pem, "")
+            assert "is not on the allow-list" in refused(federation, odd.for_client()), names
+        assert "joined" not in federation.log()
+        assert "\0" not in federation.log()
 
 
 def test_an_agent_does_not_trust_another_agent_as_its_server(tmp_path: Path) -> None:

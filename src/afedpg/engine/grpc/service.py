@@ -18,7 +18,7 @@ from afedpg.engine.grpc.calls import EOF, TOKEN
 from afedpg.engine.grpc.port import FRAME_BYTES, AgentPort
 from afedpg.engine.grpc.rates import Bucket
 from afedpg.engine.grpc.roster import Roster
-from afedpg.engine.grpc.tls import OPERATOR
+from afedpg.engine.grpc.tls import OPERATOR, common_name
 from afedpg.engine.grpc.wire import PROTOCOL, SERVICE, Expected, Refused
 from afedpg.engine.live import LiveEngine
 
@@ -79,7 +79,7 @@ class Service:
         return pb.SettingsReply(agent=number, settings=self.terms.settings, starts=starts).SerializeToString()
 
     async def status(self, data: bytes, context: Any) -> bytes:
-        if self._secure and (name := _common_name(context)) != OPERATOR:
+        if self._secure and (name := common_name(context.auth_context())) != OPERATOR:
             await self._deny(context, grpc.StatusCode.PERMISSION_DENIED, f"'{name}' may not ask; use the operator's")
         await self._check_token(context)
         return pb.StatusReply(status=self.engine.status()).SerializeToString()
@@ -171,7 +171,7 @@ class Service:
 
     async def _identify(self, context: Any, claimed: str) -> str:
         await self._check_token(context)
-        name = _common_name(context) if self._secure else claimed
+        name = common_name(context.auth_context()) if self._secure else claimed
         if self._secure and claimed not in ("", name):
             text = f"'{name}' speaks as '{claimed[:64]}'; an agent is who its certificate says"
             await self._deny(context, grpc.StatusCode.PERMISSION_DENIED, text)
@@ -240,8 +240,3 @@ class Service:
         """The run is over: everyone is told."""
         if self.engine.ended:
             await asyncio.gather(*(port.end(_FINISHED) for port in list(self.ports)))
-
-
-def _common_name(context: Any) -> str:
-    names = context.auth_context().get("x509_common_name", ())
-    return names[0].decode(errors="replace") if len(names) == 1 else ""

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import ipaddress
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import grpc
+from cryptography import x509
+from cryptography.x509.oid import NameOID
 
 from afedpg.errors import ConfigError
+from afedpg.terminal import of_peer
 
 AUTHORITY, CERTIFICATE, KEY = "authority.crt", "own.crt", "own.key"
 OPERATOR = "operator"  # the name that may ask for the status, and nothing else
@@ -33,6 +37,19 @@ class Identity:
 
     def for_client(self) -> grpc.ChannelCredentials:
         return grpc.ssl_channel_credentials(self.authority, self.key, self.certificate)
+
+
+def common_name(authenticated: Mapping[str, Sequence[bytes]]) -> str:
+    """Whose certificate a caller showed; empty where it does not have exactly one name.
+
+    gRPC's own answer is the first of several names, and would be another than an administrator may have read.
+    """
+    try:
+        (pem,) = authenticated["x509_pem_cert"]
+        (name,) = x509.load_pem_x509_certificate(pem).subject.get_attributes_for_oid(NameOID.COMMON_NAME)
+    except (KeyError, ValueError):
+        return ""
+    return of_peer(str(name.value))
 
 
 def split_address(text: str, field: str) -> tuple[str, int]:
