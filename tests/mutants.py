@@ -38,6 +38,7 @@ API = "tests/engine/test_api.py"
 INPUT = "tests/cli/test_bad_input.py"
 POLICY = "tests/agent/test_policy_file.py"
 LIAR = "tests/network/test_hostile_server.py"
+ANSWERS = "tests/agent/test_answers.py"
 
 
 @dataclass(frozen=True)
@@ -206,6 +207,15 @@ MUTANTS = [
            "except Damaged as error:", "except Refused as error:", f"{LIAR} for_good"),
     Mutant("terms have no bounds", "engine/grpc/terms.py",
            "if abs(values[name]) > largest:", "if False:", f"{LIAR} no_agent"),
+    # What an environment answers.
+    Mutant("words and arrays are rewards", "agent/answers.py",
+           "if not isinstance(reward, (str, bytes)) and np.shape(reward) == ():", "if True:",
+           f"{ANSWERS} reward"),
+    Mutant("a category is taken for another", "agent/spaces.py",
+           "        _check_range(space, observation)\n        return np.asarray(spaces",
+           "        return np.asarray(spaces", f"{ANSWERS} category"),
+    Mutant("evaluation takes observations that are not finite", "agent/evaluate.py",
+           "if not np.isfinite(observation).all():", "if False:", f"{ANSWERS} infinite"),
     # The command line.
     Mutant("alpha may be zero", "config.py", "0 < schedule.alpha <= 1", "0 <= schedule.alpha <= 1", INPUT),
     Mutant("a run folder that exists is written over", "record/folder.py",

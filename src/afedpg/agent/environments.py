@@ -17,6 +17,7 @@ import gymnasium
 import numpy as np
 from numpy.typing import NDArray
 
+from afedpg.agent.answers import Wrong, check_kind, opening, outcome
 from afedpg.agent.physics import split_physics
 from afedpg.agent.spaces import Actions, Observations, actions_of, observations_of
 from afedpg.config import Config
@@ -48,6 +49,8 @@ class Live:
     def __init__(self, env: Environment, agent_id: int) -> None:
         self.env = env
         self.agent_id = agent_id
+        spec = env.unwrapped.spec
+        self.name = type(env.unwrapped).__name__ if spec is None else spec.id
         self.observations: Observations = observations_of(env.observation_space)
         self.actions: Actions = actions_of(env.action_space)
         self.at: Episode | None = None  # None while it moves, and after a failure
@@ -55,26 +58,48 @@ class Live:
     def reset(self, seed: int) -> NDArray[np.float64]:
         self.at = None
         try:
-            observation, _ = self.env.reset(seed=seed)
+            answer = self.env.reset(seed=seed)
         except Exception as error:
-            raise failure(self.agent_id, f"env.reset(seed={seed})", error) from error
-        return self._flat(observation)
+            raise self._failure(f"env.reset(seed={seed})", error) from error
+        try:
+            return self._flat(opening(answer))
+        except Wrong as error:
+            raise self._wrong(str(error)) from error
 
     def step(self, action: Any) -> tuple[NDArray[np.float64], float, bool, bool]:
         try:
-            observation, reward, terminated, truncated, _ = self.env.step(self.actions.shaped(action))
+            answer = self.env.step(self.actions.shaped(action))
         except Exception as error:
-            raise failure(self.agent_id, "env.step", error) from error
-        return self._flat(observation), float(reward), bool(terminated), bool(truncated)
+            raise self._failure("env.step", error) from error
+        try:
+            observation, reward, terminated, truncated = outcome(answer)
+            return self._flat(observation), reward, terminated, truncated
+        except Wrong as error:
+            raise self._wrong(str(error)) from error
+
+    def check_reward(self, step: int, reward: float) -> None:
+        if not math.isfinite(reward):
+            raise self._wrong(f"returned a reward of {reward} at the agent's step {step}")
+
+    def bad_observation(self, step: int) -> AfedpgError:
+        return self._wrong(f"returned a NaN or infinite observation at the agent's step {step}")
 
     def _flat(self, observation: Any) -> NDArray[np.float64]:
-        flat = self.observations.flatten(observation)
+        space = self.observations.space
+        try:
+            flat = self.observations.flatten(observation)
+        except Exception as error:  # Gymnasium raises many kinds
+            text = f"{type(error).__name__}: {one_line(error)}"
+            raise Wrong(f"returned an observation that is none of its space {space} ({text})") from error
         if flat.size != self.observations.size:
-            raise AfedpgError(
-                f"agent {self.agent_id}: the environment returned {flat.size} numbers, "
-                f"its observation space {self.observations.space} has {self.observations.size}; fix the environment"
-            )
+            raise Wrong(f"returned {flat.size} numbers, its observation space {space} has {self.observations.size}")
         return flat
+
+    def _failure(self, where: str, error: Exception) -> AfedpgError:
+        return failure(self.agent_id, where, error, self.name)
+
+    def _wrong(self, what: str) -> AfedpgError:
+        return AfedpgError(f"agent {self.agent_id}: the environment {what}; fix the environment {self.name}")
 
     def restore(self, episode: Episode) -> bool:
         """Whether reset and replay lead to the observation that was seen."""
@@ -86,8 +111,13 @@ class Live:
         return np.array_equal(observation, episode.observation)
 
 
-def failure(agent_id: int, where: str, error: Exception) -> AfedpgError:
-    return AfedpgError(f"agent {agent_id}: {where} raised {type(error).__name__}: {error}; fix the environment")
+def failure(agent_id: int, where: str, error: Exception, name: str = "") -> AfedpgError:
+    what = f"{where} raised {type(error).__name__}: {one_line(error)}"
+    return AfedpgError(f"agent {agent_id}: {what}; fix {f'the environment {name}' if name else where}")
+
+
+def one_line(error: Exception) -> str:
+    return " ".join(str(error).split())
 
 
 class Environments:
@@ -113,10 +143,17 @@ class Environments:
 
     def make(self, agent_id: int, render_mode: str | None = None) -> Environment:
         """A fresh environment of that agent, which the caller closes."""
-        if self._make_env is not None:
-            return self._make_env(agent_id)
-        kwargs = kwargs_of(self._config.agent.env_kwargs, agent_id)
-        return make_environment(self._config.environment, kwargs, render_mode)
+        if self._make_env is None:
+            kwargs = kwargs_of(self._config.agent.env_kwargs, agent_id)
+            return make_environment(self._config.environment, kwargs, render_mode)
+        try:
+            env = self._make_env(agent_id)
+        except AfedpgError:
+            raise
+        except Exception as error:
+            raise failure(agent_id, "make_env", error) from error
+        check_kind(env, f"make_env: agent {agent_id}")
+        return env
 
     def distinct(self) -> list[tuple[int, str]]:
         """One agent for each kind of environment there is, with a name for it; no name where all are alike."""
@@ -170,14 +207,27 @@ def make_environment(task: str, kwargs: Mapping[str, Any], render_mode: str | No
     except gymnasium.error.DependencyNotInstalled as error:
         raise ConfigError(f"task: {task} needs a package that is not installed: {error}") from error
     except (gymnasium.error.Error, ModuleNotFoundError) as error:
-        raise ConfigError(f"task: {task} cannot be made: {' '.join(str(error).split())}") from error
-    except TypeError as error:
-        if render_mode is not None and "render_mode" in str(error):
-            raise ConfigError(f"video: {task} shows no pictures: its constructor takes no render_mode") from error
-        raise ConfigError(f"env_kwargs: {task} does not take {dict(kwargs)}: {error}") from error
+        raise ConfigError(f"task: {task} cannot be made: {one_line(error)}") from error
+    except Exception as error:
+        raise _not_made(task, kwargs, render_mode, error) from error
+    check_kind(env, f"task: {task}")
     if physics is not None:
         physics.apply(env)
     return env
+
+
+def _not_made(task: str, kwargs: Mapping[str, Any], render_mode: str | None, error: Exception) -> ConfigError:
+    """Gymnasium's make, or the constructor behind it, raised: which setting is to blame?"""
+    text = one_line(error)
+    if isinstance(error, TypeError):
+        if render_mode is not None and "render_mode" in text:
+            return ConfigError(f"video: {task} shows no pictures: its constructor takes no render_mode")
+        if "gymnasium.Env" in text:  # how Gymnasium refuses PettingZoo's, Gym's and others' environments
+            return ConfigError(f"task: {task} is no Gymnasium environment: {text}")
+        if kwargs:
+            return ConfigError(f"env_kwargs: {task} does not take {dict(kwargs)}: {text}")
+    given = f" with {dict(kwargs)}" if kwargs else ""
+    return ConfigError(f"task: {task} cannot be made{given}: {type(error).__name__}: {text}")
 
 
 def kwargs_of(settings: Mapping[str, Any], agent_id: int) -> dict[str, Any]:
@@ -199,21 +249,6 @@ def check_agents(settings: Mapping[str, Any], agents: int) -> None:
     for name in tables:
         if not str(name).isdigit() or int(name) >= agents:
             raise ConfigError(f"env_kwargs: there is no agent {name}; agents are 0 to {agents - 1}")
-
-
-def check_reward(agent_id: int, step: int, reward: float) -> None:
-    if not math.isfinite(reward):
-        raise AfedpgError(
-            f"agent {agent_id}: the environment returned a reward of {reward} at the agent's step {step}; "
-            "fix the environment"
-        )
-
-
-def bad_observation(agent_id: int, step: int) -> AfedpgError:
-    return AfedpgError(
-        f"agent {agent_id}: the environment returned a NaN or infinite observation at the agent's step {step}; "
-        "fix the environment"
-    )
 
 
 def too_long(agent_id: int, limit: int) -> ConfigError:

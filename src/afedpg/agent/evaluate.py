@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from afedpg.agent.acting import Actor
-from afedpg.agent.environments import Environment, Live, check_reward
+from afedpg.agent.environments import Environment, Live
 from afedpg.agent.normalizer import scaling
 from afedpg.agent.policy import Policy
 from afedpg.errors import AfedpgError, ConfigError
@@ -73,9 +73,11 @@ def evaluate(
         while going:
             if on_step is not None:
                 on_step(env)
+            if not np.isfinite(observation).all():
+                raise live.bad_observation(length)
             action = _act(actor, scale(observation), deterministic, generator)
             observation, reward, terminated, truncated = live.step(live.actions.to_environment(action))
-            check_reward(agent_id, length, reward)
+            live.check_reward(length, reward)
             total, length, going = total + reward, length + 1, not (terminated or truncated)
             if length >= MOST_STEPS:
                 raise AfedpgError(

@@ -27,7 +27,7 @@ from afedpg.agent.closed_loop import (
     Buffers,
     Resets,
 )
-from afedpg.agent.environments import NO_EPISODE, Environments, Episode, Live, bad_observation, check_reward, too_long
+from afedpg.agent.environments import NO_EPISODE, Environments, Episode, Live, too_long
 from afedpg.agent.forward import aligned, parameter_count, scratch_for
 from afedpg.agent.normalizer import scaling
 from afedpg.agent.policy import MlpPolicy, Policy
@@ -115,7 +115,7 @@ class NativeSampler:
         thaw(state["noise_stream"], self._noise)
         seeds = self._roll_out(body, acting, progress, thaw(state["episode_stream"], self._seeds))
         rollout = self._rollout(progress)
-        self._check(live.agent_id, int(state["total_steps"][0]), progress, rollout)
+        self._check(live, int(state["total_steps"][0]), progress, rollout)
         thaw(state["episode_stream"], self._seeds).integers(2**31, size=len(seeds))  # more may have been drawn ahead
         changed: AgentState = {
             "noise_stream": freeze(self._noise),
@@ -196,17 +196,17 @@ class NativeSampler:
         seed = int(seeds[-1]) if before is None or len(seeds) else before.seed
         return Episode(seed, given, self._buffers.raw[progress[STEP]].copy())
 
-    def _check(self, agent_id: int, before: int, progress: NDArray[np.int64], rollout: Rollout) -> None:
+    def _check(self, live: Live, before: int, progress: NDArray[np.int64], rollout: Rollout) -> None:
         """What must not happen. `before`: the agent's steps until this rollout."""
         if self._whole and progress[EPISODE_STEPS] >= 0:
-            raise too_long(agent_id, self._steps)
+            raise too_long(live.agent_id, self._steps)
         finite = np.isfinite(rollout.rewards)
         if not finite.all():
-            check_reward(agent_id, before + int(finite.argmin()), float(rollout.rewards[finite.argmin()]))
+            live.check_reward(before + int(finite.argmin()), float(rollout.rewards[finite.argmin()]))
         present = self._buffers.raw[: rollout.steps + (not self._whole)]
         finite = np.isfinite(present.sum(axis=1))  # one pass; a row with a NaN or an infinity sums to one
         if not finite.all():
-            raise bad_observation(agent_id, before + int(finite.argmin()))
+            raise live.bad_observation(before + int(finite.argmin()))
 
 
 def _buffers(capacity: int, observations: int, actions: int) -> Buffers:

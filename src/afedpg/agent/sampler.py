@@ -12,7 +12,7 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from afedpg.agent.environments import NO_EPISODE, Environments, Episode, Live, bad_observation, check_reward, too_long
+from afedpg.agent.environments import NO_EPISODE, Environments, Episode, Live, too_long
 from afedpg.agent.normalizer import Scaling, scaling
 from afedpg.agent.policy import Policy
 from afedpg.agent.rollout import Rollout
@@ -187,7 +187,7 @@ class _Walk:
         except AfedpgError as error:
             self.check_observations()  # what raised may be the consequence of a NaN before
             raise AfedpgError(f"{error} (at the agent's step {self._before + t})") from error
-        check_reward(self.live.agent_id, self._before + t, reward)
+        self.live.check_reward(self._before + t, reward)
         steps.rewards[t], steps.terminated[t], steps.truncated[t] = reward, terminated, truncated and not terminated
         steps.count = t + 1
         self._given.append(given)
@@ -206,7 +206,7 @@ class _Walk:
         rows = np.isfinite(steps.raw[: steps.count]).all(axis=1)
         bad = int(rows.argmin()) if not rows.all() else steps.count
         if bad < steps.count or not np.isfinite(self._observation).all():
-            raise bad_observation(self.live.agent_id, self._before + bad)
+            raise self.live.bad_observation(self._before + bad)
 
     def episode(self) -> AgentState:
         """Where the environment stands now; the live one remembers it too."""

@@ -87,13 +87,16 @@ def actions_of(space: Space[Any]) -> Actions:
         return DiscreteActions(space, int(space.n), int(space.start))
     if isinstance(space, spaces.Box) and np.issubdtype(space.dtype, np.floating) and space.shape:
         low, high = space.low.reshape(-1), space.high.reshape(-1)
-        if not (np.isfinite(low).all() and np.isfinite(high).all()):
-            raise ConfigError(
-                f"task: the action space {space} has infinite bounds, and actions are scaled to the bounds; "
-                "wrap the environment in gymnasium.wrappers.RescaleAction or give it finite ones"
-            )
         wide_low, wide_high = low.astype(np.float64), high.astype(np.float64)
-        return BoxActions(space, low.size, (wide_low + wide_high) / 2, (wide_high - wide_low) / 2, low, high)
+        with np.errstate(over="ignore", invalid="ignore"):
+            middle, half = (wide_low + wide_high) / 2, (wide_high - wide_low) / 2
+        if not (np.isfinite(middle).all() and np.isfinite(half).all()):
+            finite = f"gymnasium.spaces.Box(-1.0, 1.0, {space.shape})"
+            raise ConfigError(
+                f"task: the action space {space} has infinite bounds, and actions are scaled to the bounds; give it "
+                f"finite ones, for example gymnasium.wrappers.TransformAction(env, lambda action: action, {finite})"
+            )
+        return BoxActions(space, low.size, middle, half, low, high)
     raise ConfigError(f"task: the action space {space} is not supported; Discrete and Box of floats are")
 
 
@@ -154,7 +157,7 @@ def _check_range(space: Space[Any], observation: Any) -> None:
             raise ValueError(f"{observation} is outside {space}")
     elif isinstance(space, spaces.MultiDiscrete):
         index = np.asarray(observation) - space.start
-        if not ((index >= 0) & (index < space.nvec)).all():
+        if index.shape != np.shape(observation) or not ((index >= 0) & (index < space.nvec)).all():
             raise ValueError(f"{observation} is outside {space}")
 
 
