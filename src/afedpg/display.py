@@ -10,9 +10,10 @@ from types import TracebackType
 from afedpg.config import Config
 from afedpg.engine.training import Cost
 from afedpg.messages import Arrival, Rejected, Vector
+from afedpg.record.returns import LateReturns
 from afedpg.terminal import Look, Progress, Rate
 
-WINDOW = 100  # gradients over which return and delay are averaged
+WINDOW = 100  # gradients over which the delay is averaged
 HISTORY = 256  # points of the sparkline, at most
 
 
@@ -22,7 +23,7 @@ class Display:
     def __init__(self, config: Config, quiet: bool = False) -> None:
         self._config = config
         self._progress = Progress(self._look, quiet)
-        self._returns: deque[float] = deque(maxlen=WINDOW)
+        self._returns = LateReturns(config.agents)
         self._delays: deque[int] = deque(maxlen=WINDOW)
         self._history = _History()
         self._gradients = self._steps = self._rejected = 0
@@ -56,8 +57,8 @@ class Display:
         self._delays.append(arrival.delay)
         self._steps += arrival.stats.steps
         if (value := arrival.stats.mean_return) is not None:
-            self._returns.append(value)
             self._history.add(value)
+        self._returns.add(arrival)
         self._progress.moved()
 
     def rejected(self, rejected: Rejected) -> None:
@@ -66,7 +67,7 @@ class Display:
 
     def _look(self) -> Look:
         """Asked by the thread that draws: it copies what the run may change meanwhile."""
-        config, mean, delay = self._config, _mean(list(self._returns)), _mean(list(self._delays))
+        config, mean, delay = self._config, self._returns.mean(), _mean(list(self._delays))
         facts: tuple[str, ...] = (
             f"return {mean:.4g}" if mean is not None else "no episode has ended yet",
             f"{self._rejected:,} rejected" if self._rejected else "",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -13,6 +14,7 @@ from safetensors.numpy import load_file
 
 from afedpg import train
 from afedpg.cli import main
+from afedpg.dashboard.catalog import Catalog
 from afedpg.engine.replay import recompute
 from afedpg.record import checkpoint
 from afedpg.record.database import read_arrivals, read_evaluations
@@ -77,11 +79,42 @@ def test_runs_are_listed(capsys):
     }
     fedpg = runs["runs/quadratic-fedpg-seed4"]
     assert [fedpg[name] for name in ("method", "agents", "seed", "gradients", "total")] == ["fedpg", 3, 4, 60, 60]
-    text = done(capsys, "runs")
-    assert "runs/quadratic-afedpg-seed4  finished  afedpg x3 seed 4  60/60 gradients  return" in text
-    assert done(capsys, "runs", "runs/broken").startswith("runs/broken  interrupted")
+    head, *lines = (re.split(" {2,}", line) for line in done(capsys, "runs").splitlines())
+    said = {line[0]: dict(zip(head, line, strict=True)) for line in lines}["runs/quadratic-afedpg-seed4"]
+    assert said.pop("training, last 5%") == f"{runs[said['run']]['last_return']:.4g}"
+    assert said.pop("theta") == f"{runs[said['run']]['theta']['exact']:.4g} exact"
+    assert said == {
+        "run": "runs/quadratic-afedpg-seed4", "state": "finished", "task": "quadratic", "method": "afedpg",
+        "agents": "3", "seed": "4", "gradients": "60/60",
+    }  # fmt: skip
+    assert done(capsys, "runs", "runs/broken").splitlines()[1].split()[:3] == [
+        "runs/broken",
+        "interrupted",
+        "lq-bandit",
+    ]
     Path("runs/empty").mkdir()
     assert done(capsys, "runs", "runs/empty").startswith("no runs in runs/empty")
+
+
+def test_a_return_is_one_number_wherever_it_is_shown(capsys):
+    """Of a run that gets worse after its middle, so that every other window gives another number."""
+    train(
+        "quadratic", agents=2, iterations=30, out="run", evaluate_every=30,
+        eta=lambda iteration, version: 0.05 if iteration < 30 else -0.3,
+    )  # fmt: skip
+    rows = read_arrivals(Path("run/run.db"))
+    expected = rows["mean_return"][-4:].mean()  # two per agent: more than 5% of 60
+    assert expected != pytest.approx(rows["mean_return"][-15:].mean(), rel=0.05)
+    assert last_line(capsys, "runs", "run")[0]["last_return"] == pytest.approx(expected)
+    [group] = last_line(capsys, "runs", "run", "--compare")["groups"]
+    assert group["results"]["training, last 5%"]["mean"] == pytest.approx(expected)
+    [listed] = Catalog([Path()]).describe()
+    assert (listed["return"], list(listed["theta"])) == (pytest.approx(expected, rel=1e-5), ["exact"])
+    text = done(capsys, "train", "quadratic", *SMALL, "--out", "other")
+    [value] = re.findall(r"^training, last 5%: (\S+)$", text, re.M)
+    other = last_line(capsys, "runs", "other")[0]
+    assert float(value) == pytest.approx(other["last_return"], rel=1e-5)
+    assert last_line(capsys, "resume", "other")["training_return"] == other["last_return"]
 
 
 def test_a_run_is_recomputed_by_as_many_workers_as_it_is_trained_by(capsys, monkeypatch):

@@ -75,10 +75,10 @@ def test_a_reader_sees_a_run_that_goes_on(tmp_path: Path, monkeypatch: pytest.Mo
     monkeypatch.setattr("afedpg.record.database.time.monotonic", lambda: clock)
     base = Database(tmp_path / "run.db")
     base.add_arrivals([arrival(1)], 0.0)
-    assert read_last(tmp_path / "run.db") == (0, None, 0.0)  # waiting for company
+    assert read_last(tmp_path / "run.db") == (0, 0.0)  # waiting for company
     clock = 1.1
     base.add_arrivals([arrival(2)], 3.0)
-    assert read_last(tmp_path / "run.db") == (2, 1.5, 3.0)
+    assert read_last(tmp_path / "run.db") == (2, 3.0)
     for number in range(3, 3 + database.COMMIT_ROWS):
         base.add_arrivals([arrival(number, returns=())], 4.0)
     assert read_last(tmp_path / "run.db")[0] == 2 + database.COMMIT_ROWS

@@ -24,15 +24,22 @@ def show_evaluations(evaluations: Sequence[Evaluation]) -> None:
 
 
 def report(options: argparse.Namespace, result: Result) -> None:
+    from afedpg.record.folder import open_run, summarize
+    from afedpg.record.returns import TRAINING, finite
+
+    training = None if result.out is None else summarize(open_run(result.out)).last_return
     if options.json:
         summary = {
             "out": str(result.out), "iteration": result.iteration, "gradients": result.gradients,
             "samples": result.samples, "seconds": result.seconds, "theta_sha256": result.sha256,
             "evaluations": [dataclasses.asdict(evaluation) for evaluation in result.evaluations],
+            "training_return": finite(training),
         }  # fmt: skip
         print(json.dumps(summary))
         return
     show_evaluations(result.evaluations)
+    if training is not None:
+        print(f"{TRAINING}: {training:.6g}")
     clock = "virtual seconds" if result.virtual else "seconds"
     print(f"{result.gradients} gradients, {result.samples} samples, {result.seconds:.6g} {clock}")
     print(f"theta SHA-256 {result.sha256}")

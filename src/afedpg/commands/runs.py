@@ -7,12 +7,16 @@ import dataclasses
 import json
 import shutil
 import sys
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from afedpg.commands.parser import RUNS, command
 from afedpg.errors import ConfigError
-from afedpg.terminal import printable
+from afedpg.terminal import GAP, printable
+
+if TYPE_CHECKING:
+    from afedpg.record.folder import RunSummary
 
 
 def add_commands(commands: Any) -> None:
@@ -41,13 +45,38 @@ def _runs(options: argparse.Namespace) -> int:
     else:
         summaries = read_each(runs, summarize, _warn)
         if options.json:
-            print(json.dumps([{**dataclasses.asdict(summary), "path": str(summary.path)} for summary in summaries]))
-            return 0
-        for run in summaries:
-            value = "" if run.last_return is None else f"return {run.last_return:.4g}"
-            done, who = f"{run.gradients}/{run.total} gradients", f"{run.method} x{run.agents} seed {run.seed}"
-            print(printable(f"{run.path}  {run.state}  {who}  {done}  {value}".rstrip()))
+            print(json.dumps([_plain(summary) for summary in summaries]))
+        elif summaries:
+            print(_table(summaries))
     return 0
+
+
+def _plain(run: RunSummary) -> dict[str, Any]:
+    from afedpg.record.returns import finite
+
+    theta = {kind: finite(value) for kind, value in run.theta.items()}
+    return {
+        **dataclasses.asdict(run), "path": str(run.path), "last_return": finite(run.last_return), "theta": theta,
+    }  # fmt: skip
+
+
+def _table(runs: Sequence[RunSummary]) -> str:
+    """A head and a line per run; two blanks or more between columns, never two within one."""
+    from afedpg.record.returns import TRAINING
+
+    head = ("run", "state", "task", "method", "agents", "seed", "gradients", TRAINING, "theta")
+    rows = [head, *(_row(run) for run in runs)]
+    widths = [max(len(row[column]) for row in rows) for column in range(len(head))]
+    return "\n".join(GAP.join(map(str.ljust, row, widths)).rstrip() for row in rows)
+
+
+def _row(run: RunSummary) -> tuple[str, ...]:
+    kind, theta = next(iter(run.theta.items()), ("", None))
+    return (
+        printable(str(run.path)), run.state, printable(run.task), run.method, str(run.agents), str(run.seed),
+        f"{run.gradients}/{run.total}", "-" if run.last_return is None else f"{run.last_return:.4g}",
+        "-" if theta is None else f"{theta:.4g} {printable(kind)}",
+    )  # fmt: skip
 
 
 def _warn(text: str) -> None:

@@ -8,7 +8,6 @@ import re
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
-from math import isfinite
 from pathlib import Path
 from threading import Lock
 from typing import Any
@@ -16,6 +15,7 @@ from typing import Any
 from afedpg.config import Config
 from afedpg.errors import AfedpgError
 from afedpg.record.folder import RunFolder, RunSummary, find_runs, summarize
+from afedpg.record.returns import finite
 
 SCAN_SECONDS = 2.0
 NO_TEXT = re.compile("[\udc80-\udcff]")  # bytes of a name that are no UTF-8
@@ -96,6 +96,7 @@ class Catalog:
             "id": entry.id, "name": entry.name, "group": entry.group, "task": config.task, "method": config.method,
             "agents": config.agents, "seed": config.seed, "engine": config.engine, "state": summary.state,
             "gradients": summary.gradients, "total": summary.total, "return": _short(summary.last_return),
+            "theta": {kind: _short(value) for kind, value in summary.theta.items()},
             "seconds": _short(summary.seconds), "changed": _changed(entry.folder.database),
         }  # fmt: skip
 
@@ -146,7 +147,7 @@ def _changed(path: Path) -> int:
 
 
 def _short(value: float | None) -> float | None:
-    return None if value is None or not isfinite(value) else float(f"{value:.6g}")
+    return None if finite(value) is None else float(f"{value:.6g}")
 
 
 def _natural(name: str) -> list[str | int]:

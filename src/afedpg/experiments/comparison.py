@@ -14,8 +14,9 @@ import numpy as np
 from afedpg.config import flat
 from afedpg.errors import AfedpgError
 from afedpg.experiments.statistics import Interval, t_interval
-from afedpg.record.database import read_theta_returns, read_totals
+from afedpg.record.database import read_totals
 from afedpg.record.folder import RunFolder, read_each, summarize
+from afedpg.record.returns import TRAINING
 from afedpg.terminal import printable
 
 GAP = "  "
@@ -118,23 +119,22 @@ def _one_per_seed(group: Sequence[Measured], warn: Callable[[str], None]) -> tup
 
 
 def _measure(run: RunFolder) -> Measured:
-    settings = flat(run.config().to_dict())
+    settings, summary = flat(run.config().to_dict()), summarize(run)
     seed = settings.pop("seed")
-    results: dict[str, float] = {}
     try:
-        theta, totals = read_theta_returns(run.database), read_totals(run.database)
+        totals = read_totals(run.database)
     except AfedpgError:  # killed before its first row: there is nothing to measure yet
-        theta, totals = {}, None
-    results |= {f"theta, {kind}": value for kind, value in theta.items() if value is not None}
+        totals = None
+    results = {f"theta, {kind}": value for kind, value in summary.theta.items() if value is not None}
+    if summary.last_return is not None:
+        results[TRAINING] = summary.last_return
     if totals is not None:
-        if totals.late_return is not None:
-            results["training, last quarter"] = totals.late_return
         clock = "virtual seconds" if settings["engine"] == "virtual" else "seconds"
         results |= {
             "samples": totals.samples, clock: totals.seconds, "delay, mean": totals.mean_delay,
             "delay, max": totals.max_delay, "bytes up": totals.bytes_up, "bytes down": totals.bytes_down,
         }  # fmt: skip
-    return Measured(str(run.path), seed, summarize(run).state, settings, results)
+    return Measured(str(run.path), seed, summary.state, settings, results)
 
 
 def _plain(group: Group, result: str) -> dict[str, Any]:

@@ -206,15 +206,12 @@ def read_notes(path: Path) -> dict[str, str]:
         return dict(connection.execute("SELECT key, value FROM notes"))
 
 
-def read_last(path: Path, arrivals: int = 100) -> tuple[int, float | None, float]:
-    """Applied gradients so far, the mean return of that many newest arrivals, and the seconds of the newest."""
-    newest = f"SELECT seconds, mean_return, gradient FROM arrivals ORDER BY gradient DESC LIMIT {int(arrivals)}"
+def read_last(path: Path) -> tuple[int, float]:
+    """Applied gradients so far, and the seconds of the newest."""
     with reading(path) as connection:
-        rows = connection.execute(newest).fetchall()
-    returns = [value for _, value, _ in rows if value is not None]
+        row = connection.execute("SELECT gradient, seconds FROM arrivals ORDER BY gradient DESC LIMIT 1").fetchone()
     try:
-        mean = sum(returns) / len(returns) if returns else None
-        return (rows[0][2], mean, float(rows[0][0])) if rows else (0, None, 0.0)
+        return (int(row[0]), float(row[1])) if row else (0, 0.0)
     except (TypeError, ValueError) as error:  # SQLite stores anything anywhere
         raise AfedpgError(f"cannot read {path}: no number where `arrivals` has one: {error}") from error
 
@@ -229,32 +226,14 @@ class Totals:
     max_delay: int
     bytes_up: int
     bytes_down: int
-    late_return: float | None  # mean over the episodes that ended in the last quarter of the gradients so far
 
 
 def read_totals(path: Path) -> Totals | None:
     """None before the first arrival. Summed by SQLite: a run of days is not loaded to be added up."""
-    sums = (
-        "SELECT MAX(gradient), SUM(steps), MAX(seconds), AVG(delay), MAX(delay), SUM(bytes_up), SUM(bytes_down) "
-        "FROM arrivals"
-    )
-    late = "SELECT SUM(mean_return * episodes) / SUM(episodes) FROM arrivals WHERE gradient > ? AND episodes > 0"
+    sums = "SELECT SUM(steps), MAX(seconds), AVG(delay), MAX(delay), SUM(bytes_up), SUM(bytes_down) FROM arrivals"
     with reading(path) as connection:
-        newest, samples, seconds, mean, longest, up, down = connection.execute(sums).fetchone()
-        if newest is None:
-            return None
-        (late_return,) = connection.execute(late, (0.75 * newest,)).fetchone()
-    return Totals(samples, seconds, mean, longest, up, down, late_return)
-
-
-def read_theta_returns(path: Path) -> dict[str, float | None]:
-    """How theta did when it was last evaluated, by kind; the mean over environments where agents have their own.
-
-    None where that is not a number: SQLite has no NaN.
-    """
-    last = "SELECT kind, AVG(mean) FROM evaluations WHERE gradients = (SELECT MAX(gradients) FROM evaluations)"
-    with reading(path) as connection:
-        return dict(connection.execute(f"{last} GROUP BY kind ORDER BY kind DESC"))
+        row = connection.execute(sums).fetchone()
+    return None if row[0] is None else Totals(*row)
 
 
 @contextmanager

@@ -14,7 +14,7 @@ import subprocess
 import time
 import tomllib
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
 from typing import Any, TypeVar
@@ -25,6 +25,7 @@ from afedpg.config import Config, from_dict, validate
 from afedpg.errors import AfedpgError, ConfigError
 from afedpg.record import database
 from afedpg.record.disk import is_full, write_error, write_text
+from afedpg.record.returns import Returns, read_returns
 
 PACKAGES = ("afedpg", "numpy", "torch", "mujoco", "gymnasium", "numba")
 DEPTH = 5  # of folders in folders that are searched for runs: sweeps, seeds, reproductions
@@ -206,9 +207,10 @@ class RunSummary:
     seed: int
     gradients: int  # applied so far
     total: int  # where the run ends
-    last_return: float | None  # mean over the newest arrivals
+    last_return: float | None  # in training; `returns` says what that is
     seconds: float  # of the newest arrival, virtual in virtual time
     state: str  # finished, running or interrupted
+    theta: dict[str, float | None] = field(default_factory=dict)  # its last evaluation, by kind
 
 
 def find_runs(*roots: Path) -> list[RunFolder]:
@@ -244,10 +246,11 @@ def read_each(runs: Iterable[RunFolder], read: Callable[[RunFolder], T], warn: C
 
 def summarize(run: RunFolder) -> RunSummary:
     config = run.config()
-    gradients, last_return, seconds, state = 0, None, 0.0, ""
+    gradients, seconds, state, found = 0, 0.0, "", Returns()
     written = run.is_written()  # before its notes are read: the last thing a run does is to say that it is finished
     try:
-        gradients, last_return, seconds = database.read_last(run.database)
+        gradients, seconds = database.read_last(run.database)
+        found = read_returns(run.database, config.agents)
         state = database.read_notes(run.database).get("state", "")
     except AfedpgError:  # killed before its first row: the run counts as interrupted at the start
         gradients = 0
@@ -255,7 +258,7 @@ def summarize(run: RunFolder) -> RunSummary:
         state = "running" if written else "interrupted"
     return RunSummary(
         run.path, config.task, config.method, config.agents, config.seed,
-        gradients, config.gradients, last_return, seconds, state,
+        gradients, config.gradients, found.training, seconds, state, found.theta,
     )  # fmt: skip
 
 

@@ -126,4 +126,3 @@ class Recorder:
             everything.callback(self.database.close)
             if finished:
                 self.database.note("state", "finished")
-

@@ -45,11 +45,6 @@ export function smooth(x, values, reach) {
   });
 }
 
-/** What a run returns now: over about the last hundredth of its gradients. */
-export function newestReturn({ gradient, mean_return }) {
-  return smooth(gradient, mean_return, (gradient.at(-1) ?? 0) / 100).at(-1) ?? null;
-}
-
 /** {x, y, low, high}: the mean of several curves and its 95% interval, where all of them are. */
 export function meanOf(curves) {
   const known = curves.map(({ x, y }) => {

@@ -1,6 +1,5 @@
 // One run in detail: its facts, its numbers, its agents, what was refused, and the film of its policy.
 
-import { newestReturn } from "./curves.js";
 import { bytes, count, NONE, number, seconds } from "./scales.js";
 import { Table } from "./tables.js";
 
@@ -25,7 +24,7 @@ export class Detail {
       { name: "Time per gradient", text: (a) => seconds(a.seconds_per_gradient), value: (a) => a.seconds_per_gradient },
       { name: "Mean delay", text: (a) => number(a.delay), value: (a) => a.delay },
       { name: "Longest", text: (a) => count(a.gradients ? a.delay_high : null), value: (a) => a.delay_high },
-      { name: "Mean return", text: (a) => number(a.return), value: (a) => a.return },
+      { name: "Return, whole run", text: (a) => number(a.return), value: (a) => a.return },
       { name: "Up", text: (a) => bytes(a.bytes_up), value: (a) => a.bytes_up },
       { name: "Down", text: (a) => bytes(a.bytes_down), value: (a) => a.bytes_down },
       { name: "Refused", text: (a) => count(a.rejected), value: (a) => a.rejected },
@@ -57,9 +56,9 @@ export class Detail {
   #tiles(run, data) {
     const { curve } = data;
     this.next = 0;
-    const evaluated = data.evaluations.at(-1);
+    const [kind, value] = Object.entries(run.theta)[0] ?? ["", null];
     const working = data.agents.state.filter((state) => state === "working").length;
-    this.#tile("Return", brief(newestReturn(curve)), evaluated ? `θ ${evaluated[4]} ${brief(evaluated[5])}` : "training episodes");
+    this.#tile("Return", brief(run.return), `training, last 5%${value === null ? "" : `; θ ${kind} ${brief(value)}`}`);
     this.#tile("Gradients", count(data.gradients), `of ${count(data.total)}`, data.total ? data.gradients / data.total : 0);
     this.#tile("Iterations", count(curve.iteration.at(-1) ?? 0), `${count(data.totals.steps)} samples`);
     this.#tile(run.engine === "virtual" ? "Virtual time" : "Time", seconds(data.seconds), this.#pace(data));

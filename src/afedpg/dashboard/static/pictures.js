@@ -2,7 +2,7 @@
 
 import { colors } from "./canvas.js";
 import { Chart } from "./chart.js";
-import { along, joined, meanOf, newestReturn, REACHES, smooth } from "./curves.js";
+import { along, joined, meanOf, REACHES, smooth } from "./curves.js";
 import { Detail } from "./detail.js";
 import { bytes, count, number, seconds, short } from "./scales.js";
 import { Timeline } from "./timeline.js";
@@ -115,7 +115,7 @@ export class Pictures {
       if (bands && group.length > 1) series.push(...this.#band(group, axis, reach));
       else for (const one of group) series.push(...this.#curve(one, axis, reach));
     }
-    const told = shown.map(({ run, data }) => `${run.name}: ${number(newestReturn(data.curve))} after ${count(data.gradients)} gradients`);
+    const told = shown.map(({ run, data }) => `${run.name}: ${number(run.return)} after ${count(data.gradients)} gradients`);
     this.return.show({ series, x, y: { label: "return", read: number } }, `Return against ${x.label}. ${told.join("; ")}.`);
   }
 

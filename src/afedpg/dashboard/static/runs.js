@@ -99,7 +99,9 @@ export class RunList {
     parts.facts.textContent = `${run.task}, ${run.method}, ${run.agents} ${run.agents === 1 ? "agent" : "agents"}, seed ${run.seed}`;
     parts.state.textContent = run.state;
     parts.state.dataset.state = run.state;
-    parts.value.textContent = run.return === null ? "" : `return ${number(run.return)}`;
+    const [kind, value] = Object.entries(run.theta)[0] ?? ["", null];
+    parts.value.textContent = [run.return === null ? "" : `return ${number(run.return)}`, value === null ? "" : `θ ${number(value)}`].filter(Boolean).join(", ");
+    parts.value.title = `In training, the mean over the episodes of the last 5% of the gradients${kind && `; θ itself, ${kind}`}`;
     parts.progress.max = run.total;
     parts.progress.value = run.gradients;
     parts.progress.setAttribute("aria-label", `${count(run.gradients)} of ${count(run.total)} gradients`);

@@ -1,0 +1,67 @@
+"""What the return of a run is, wherever one number is shown: the list of runs, the page, a comparison, the last line.
+
+In training, with theta~: the mean over the episodes that ended in the last 5% of the gradients so far. A short run has
+few there, so at least the newest gradients count in which an episode ended, two per agent.
+Of theta: its last evaluation.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass, field
+from math import isfinite
+from pathlib import Path
+
+from afedpg.messages import Arrival
+from afedpg.record.database import reading
+
+LATE = 0.95  # of the gradients so far come before those that count
+PER_AGENT = 2  # gradients with an episode's end that count at least
+TRAINING = "training, last 5%"  # what it is called
+_ENDED = "FROM arrivals WHERE episodes > 0 AND mean_return IS NOT NULL"
+_KINDS = "SELECT kind, AVG(mean) FROM evaluations WHERE gradients = (SELECT MAX(gradients) FROM evaluations)"
+
+
+@dataclass(frozen=True)
+class Returns:
+    """None where there is no number, as before the first episode's end or of a run that diverged."""
+
+    training: float | None = None
+    theta: dict[str, float | None] = field(default_factory=dict)  # by kind, sampled before deterministic
+
+
+def read_returns(path: Path, agents: int) -> Returns:
+    """Summed by SQLite, over the newest rows alone."""
+    with reading(path) as connection:
+        newest = connection.execute("SELECT MAX(gradient) FROM arrivals").fetchone()[0] or 0
+        fewest = f"SELECT gradient {_ENDED} ORDER BY gradient DESC LIMIT 1 OFFSET {PER_AGENT * agents - 1}"
+        first = connection.execute(fewest).fetchone() or (0,)
+        mean = f"SELECT SUM(mean_return * episodes) / SUM(episodes) {_ENDED} AND gradient > ?"
+        (training,) = connection.execute(mean, (min(LATE * newest, first[0] - 1),)).fetchone()
+        theta = dict(connection.execute(f"{_KINDS} GROUP BY kind ORDER BY kind DESC"))  # a mean over environments
+    return Returns(training, theta)
+
+
+def finite(value: float | None) -> float | None:
+    """JSON has no word for infinity."""
+    return None if value is None or not isfinite(value) else value
+
+
+class LateReturns:
+    """The same of a run that goes on, gradient by gradient."""
+
+    def __init__(self, agents: int) -> None:
+        self._fewest = PER_AGENT * agents
+        self._rows: deque[tuple[int, float, int]] = deque()  # gradient, mean return, episodes
+
+    def add(self, arrival: Arrival) -> None:
+        mean, rows = arrival.stats.mean_return, self._rows
+        if mean is not None and mean == mean:  # NaN is no number
+            rows.append((arrival.gradient, mean, len(arrival.stats.returns)))
+        while len(rows) > self._fewest and rows[0][0] <= LATE * arrival.gradient:
+            rows.popleft()
+
+    def mean(self) -> float | None:
+        rows = list(self._rows)
+        episodes = sum(count for _, _, count in rows)
+        return sum(mean * count for _, mean, count in rows) / episodes if episodes else None
