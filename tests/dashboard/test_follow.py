@@ -7,6 +7,7 @@ import sqlite3
 import time
 from contextlib import closing
 
+import numpy as np
 import pytest
 from asking import app_of, ask, runs_of, small_run
 
@@ -262,8 +263,9 @@ def test_who_is_late_gone_or_silent_is_known_in_virtual_time():
 
     assert states(0.0) == ["working", "not yet", "working", "silent", "working"]
     assert states(11.0, waits=[4]) == ["working", "working", "left", "silent", "waiting"]
-    assert set(states(11.0, "finished", waits=[4])) == {"done"}
-    assert set(states(11.0, "interrupted")) == {"stopped"}
+    assert states(11.0, "interrupted") == ["stopped", "stopped", "left", "silent", "stopped"]
+    members.add({name: np.array([0.0, 1.0, 2.0]) for name in tail.COLUMNS})  # a gradient each of agents 0, 1 and 2
+    assert states(11.0, "finished", waits=[4]) == ["done", "done", "left", "silent", "never answered"]
 
 
 def test_a_live_server_is_believed_while_it_speaks(monkeypatch):

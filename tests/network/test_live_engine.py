@@ -170,13 +170,37 @@ def test_heartbeats_are_answered_and_out_of_place_messages_refused(tmp_path: Pat
     live(tmp_path, test)
 
 
+def test_an_agent_has_the_gradients_that_were_applied(tmp_path: Path) -> None:
+    """Not those that waited in a round and were thrown away with it."""
+
+    async def test(served: Served) -> None:
+        def counts() -> dict[int, int]:
+            return {number: member.gradients for number, member in served.engine.members.items()}
+
+        ports = await connected(served, 3)
+        await served.send(ports[0], answer(served.task_of(ports[0])))
+        assert counts() == {0: 0, 1: 0, 2: 0}
+        served.engine.leave(0, ports[0], "gone")
+        for port in ports[1:]:
+            await served.send(port, answer(served.task_of(port)))
+        assert counts() == {0: 0, 1: 1, 2: 1}
+        assert served.federation.server.gradients == 2
+        served.engine.members = recall(served.engine.status(), {1: (7, 0), 5: (2, 4)})
+        assert counts() == {0: 0, 1: 7, 2: 0, 5: 2}
+        assert served.engine.members[5].rejected == 4
+        served.connect(5)
+        assert served.engine.members[5].name == "agent-5"
+
+    live(tmp_path, test, method="fedpg")
+
+
 def test_a_resumed_server_knows_how_long_ago_an_agent_was_seen(tmp_path: Path) -> None:
     async def test(served: Served) -> None:
         await connected(served, 1)
         served.engine.members[0].heard -= 2
         stored = json.loads(served.engine.status())
         stored["time"] -= 1000  # that server stopped a while ago, perhaps before the machine was started again
-        served.engine.members = recall(json.dumps(stored))
+        served.engine.members = recall(json.dumps(stored), {})
         (agent,) = json.loads(served.engine.status())["agents"]
         assert agent["state"] == "away"
         assert agent["last_seen"] == pytest.approx(1002, abs=50)
@@ -191,7 +215,7 @@ def test_a_clock_set_back_meanwhile_puts_nobody_into_the_future(tmp_path: Path) 
         await connected(served, 1)
         stored = json.loads(served.engine.status())
         stored["time"] += 3600
-        served.engine.members = recall(json.dumps(stored))
+        served.engine.members = recall(json.dumps(stored), {})
         assert 0 <= json.loads(served.engine.status())["agents"][0]["last_seen"] < 50
 
     live(tmp_path, test)

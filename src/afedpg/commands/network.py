@@ -13,7 +13,7 @@ from afedpg import config as configuration
 from afedpg.commands.outcome import report
 from afedpg.commands.parser import command
 from afedpg.commands.settings import add_settings, given_settings
-from afedpg.errors import AfedpgError, ConfigError
+from afedpg.errors import ConfigError
 
 if TYPE_CHECKING:
     from afedpg.engine.grpc.server import Place
@@ -190,22 +190,13 @@ def _add_status(commands: Any) -> None:
 
 
 def _status(options: argparse.Namespace) -> int:
-    from afedpg.engine.status import table
-
-    folder = Path(options.where)
-    text = _stored_status(folder) if folder.is_dir() else _asked_status(options)
-    print(text if options.json else table(json.loads(text)))
-    return 0
-
-
-def _stored_status(folder: Path) -> str:
-    from afedpg.record.database import read_notes
+    from afedpg.engine.status import stored, table
     from afedpg.record.folder import open_run
 
-    notes = read_notes(open_run(folder).database)
-    if "status" not in notes:
-        raise AfedpgError(f"{folder} was never served: there is no status in it")
-    return notes["status"]
+    folder = Path(options.where)
+    text = stored(open_run(folder)) if folder.is_dir() else _asked_status(options)
+    print(text if options.json else table(json.loads(text)))
+    return 0
 
 
 def _asked_status(options: argparse.Namespace) -> str:

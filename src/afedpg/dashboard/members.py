@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from afedpg.config import Config
 from afedpg.dashboard.buckets import Curves, rounded
 from afedpg.dashboard.tail import Rows, Status, Told
+from afedpg.record.ending import ended_as
 
 MOST_SHOWN = 500  # rows of the page's table
 MOST_KNOWN = 100_000
@@ -106,9 +107,12 @@ class Members:
                 "last_seen": rounded(np.where(sums["rows"] > 0, seconds - sums["last"], np.nan)),
             }  # fmt: skip
         age = max(0.0, time.time() - status.time) if state == "running" else 0.0
-        over = {"finished": "done", "interrupted": "stopped"}.get(state)
-        states = [over or _state(agent, config, told.get(agent), seconds, age) for agent in shown]
-        states = ["waiting" if agent in waits and not over else s for agent, s in zip(shown, states, strict=True)]
+        states = [_state(agent, config, told.get(agent), seconds, age) for agent in shown]
+        if state == "running":
+            states = ["waiting" if agent in waits else s for agent, s in zip(shown, states, strict=True)]
+        else:
+            done = zip(states, sums["rows"], strict=True)
+            states = [ended_as(state == "finished", last, rows) for last, rows in done]
         for row, agent in enumerate(shown):
             if agent in told:  # a server knows better: it measures from hand-out to arrival, and hears heartbeats
                 columns["seconds_per_gradient"][row] = told[agent].seconds_per_gradient or None

@@ -59,7 +59,7 @@ class Member:
     port: Port | None = None
     heard: float = 0.0  # monotonic
     handed_out: float = 0.0  # when its outstanding Task was sent, monotonic
-    gradients: int = 0
+    gradients: int = 0  # applied
     rejected: int = 0
     delay: float = 0.0  # mean of the newest few
     compute_seconds: float = 0.0  # likewise, from hand-out to arrival
@@ -67,10 +67,10 @@ class Member:
     bytes_down: int = 0
 
     def note(self, delay: int, seconds: float) -> None:
-        weight = 1 / min(self.gradients + 1, 20)
+        """Of a report that was taken; it counts as a gradient once it is applied."""
+        weight = 1 / min(max(1, self.gradients), 20)
         self.delay += weight * (delay - self.delay)
         self.compute_seconds += weight * (seconds - self.compute_seconds)
-        self.gradients += 1
 
 
 Transport = Callable[["LiveEngine"], AbstractAsyncContextManager[None]]
@@ -153,7 +153,7 @@ class LiveEngine:
         member = self.members.setdefault(agent_id, Member(agent_id, name))
         if member.port is not None:
             self._drop(member, "its certificate connected again", final=True)
-        member.port, member.heard = port, time.monotonic()
+        member.name, member.port, member.heard = name, port, time.monotonic()
         _log.info("agent %d (%s) joined", agent_id, name)
         server = self.federation.server
         if not server.outstanding and not server.waiting:  # a round's time runs from its first hand-out
@@ -212,6 +212,9 @@ class LiveEngine:
             self.consistent = False
             tasks = self.federation.apply(event, self.seconds)
             self.consistent = True
+            for arrival in self.federation.server.arrivals:
+                if (member := self.members.get(arrival.agent)) is not None:
+                    member.gradients += 1
             if self._ask():
                 return
             self._rejected()

@@ -26,7 +26,7 @@ from afedpg.messages import Arrival, Evaluation, Rejected, Restart, Workload
 from afedpg.record import checkpoint
 from afedpg.record import folder as folders
 from afedpg.record import journal as journals
-from afedpg.record.database import read_notes
+from afedpg.record.database import read_counts, read_notes
 from afedpg.record.folder import RunFolder
 from afedpg.record.recorder import Position, Recorder
 from afedpg.server.fold import Limits, step
@@ -156,7 +156,9 @@ def run_live(
     trace = None if recorder is None else TraceWriter(recorder.folder.path / TRACE, parts.workload.cost)
     engine = LiveEngine(parts.federation, config.network, transport, trace, watchers, parts.seconds, keeper, drive)
     if recorder is not None and parts.tree is not None:
-        engine.members = recall(read_notes(recorder.folder.database).get("status", ""))
+        recorder.database.commit()
+        path = recorder.folder.database
+        engine.members = recall(read_notes(path).get("status", ""), read_counts(path))
     session = LiveSession(config, parts.workload, parts.federation, engine, interruption, config.gradients)
     try:
         return session.run(parts.tree)

@@ -6,10 +6,14 @@ import json
 import time
 from typing import TYPE_CHECKING, Any
 
+from afedpg.errors import AfedpgError
+from afedpg.record.database import read_notes
+from afedpg.record.ending import ended_as
 from afedpg.terminal import printable
 
 if TYPE_CHECKING:
     from afedpg.engine.live import LiveEngine, Member
+    from afedpg.record.folder import RunFolder
 
 
 def describe(engine: LiveEngine) -> str:
@@ -44,33 +48,62 @@ def _describe_member(member: Member, now: float, working: bool) -> dict[str, Any
     }
 
 
-def recall(text: str) -> dict[int, Member]:
-    """The agents as an earlier session of the server last described them; nobody is connected yet."""
+def recall(text: str, counts: dict[int, tuple[int, int]]) -> dict[int, Member]:
+    """The agents as an earlier session of the server last described them; nobody is connected yet.
+
+    `counts`: applied and refused, from run.db, which the journal has brought up to date: a server that was killed had
+    done more than it last described.
+    """
     from afedpg.engine.live import Member
 
-    if not text:
-        return {}
-    document = json.loads(text)
+    document: dict[str, Any] = json.loads(text) if text else {"time": time.time(), "agents": []}
     told = time.monotonic() - max(0.0, time.time() - document["time"])  # in this session's monotonic time
-    return {
+    members = {
         entry["agent"]: Member(
             entry["agent"], entry["name"], heard=told - entry["last_seen"],
-            gradients=entry["gradients"], rejected=entry["rejected"],
             delay=entry["delay"], compute_seconds=entry["seconds_per_gradient"],
             bytes_up=entry["bytes_up"], bytes_down=entry["bytes_down"],
         )
         for entry in document["agents"]
     }  # fmt: skip
+    for agent_id, (applied, refused) in counts.items():
+        member = members.setdefault(agent_id, Member(agent_id, "", heard=told))  # it says its name when it is back
+        member.gradients, member.rejected = applied, refused
+    return members
+
+
+def stored(folder: RunFolder) -> str:
+    """What the server last wrote into its run folder; once it is gone, that it is, since when, and who stayed."""
+    written = folder.is_written()  # before its notes are read: it may end just now
+    notes = read_notes(folder.database)
+    if "status" not in notes:
+        raise AfedpgError(f"{folder.path} was never served: there is no status in it")
+    document = json.loads(notes["status"])
+    finished = notes.get("state") == "finished"
+    document["state"] = "finished" if finished else "running" if written else "stopped"
+    if document["state"] != "running":
+        document["gradients_per_second"] = 0.0
+        for agent in document["agents"]:
+            agent["state"] = ended_as(finished, agent["state"], agent["gradients"])
+            agent["last_seen"] = round(agent["last_seen"] + _age(document), 3)
+    return json.dumps(document)
+
+
+def _age(document: dict[str, Any]) -> float:
+    return max(0.0, time.time() - float(document["time"]))
 
 
 def table(document: dict[str, Any]) -> str:
-    age = time.time() - document["time"]
+    age, state = _age(document), document.get("state", "running")  # a server that answers runs
     head = (
         f"iteration {document['iteration']}, {document['gradients']} gradients, "
         f"{document['gradients_per_second']:.1f}/s, rejected {document['rejected']}, "
         f"up {document['seconds']:.0f} s, epoch {document['epoch']}"
     )
-    if age > 10:
+    if state != "running":
+        last = time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime(document["time"]))
+        head = f"{state}, last sign of life {last}, {age:.0f} s ago\n{head}"
+    elif age > 10:
         head += f" (as of {age:.0f} s ago)"
     names = ("agent", "name", "state", "gradients", "delay", "s/gradient", "MB up", "MB down", "rejected", "last seen")
     rows = [names, *(_row(agent) for agent in document["agents"])]

@@ -216,6 +216,14 @@ def read_last(path: Path) -> tuple[int, float]:
         raise AfedpgError(f"cannot read {path}: no number where `arrivals` has one: {error}") from error
 
 
+def read_counts(path: Path) -> dict[int, tuple[int, int]]:
+    """Of every agent: its applied gradients, and its reports that were refused."""
+    count = "SELECT agent, COUNT(*) FROM {} GROUP BY agent"
+    with reading(path) as connection:
+        applied, refused = (dict(connection.execute(count.format(table))) for table in ("arrivals", "rejected"))
+    return {agent: (applied.get(agent, 0), refused.get(agent, 0)) for agent in applied.keys() | refused.keys()}
+
+
 @dataclass(frozen=True)
 class Totals:
     """A run's arrivals in a few numbers."""

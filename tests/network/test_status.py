@@ -1,0 +1,79 @@
+"""What `afedpg status` says of a server: who is in while it runs, that it is gone once it is, and how much each did."""
+
+from __future__ import annotations
+
+import json
+import re
+import signal
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+from federations import site, wait_until
+
+import afedpg
+from afedpg.cli import main
+from afedpg.record.database import Database, read_counts
+
+
+def said(capsys: pytest.CaptureFixture[str], run: Path) -> tuple[str, dict[str, Any]]:
+    capsys.readouterr()
+    assert main(["status", str(run)]) == 0
+    text = capsys.readouterr().out
+    assert main(["status", str(run), "--json"]) == 0
+    return text, json.loads(capsys.readouterr().out)
+
+
+def test_after_a_kill_the_server_is_stopped_and_its_agents_counts_go_on(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with site(tmp_path, "--iterations", 10**6, "--dimension", 20) as federation:
+        server = federation.server()
+        for number in range(2):
+            federation.agent(number, "--seconds-per-gradient", 0.002 * (number + 1))
+        wait_until(lambda: federation.gradients() > 400)
+        text, document = said(capsys, federation.run)
+        assert document["state"] == "running"
+        assert {agent["state"] for agent in document["agents"]} <= {"working", "waiting"}
+        assert text.startswith("iteration ")
+        server.send_signal(signal.SIGKILL)
+        server.wait()
+        killed = time.time()
+        text, document = said(capsys, federation.run)
+        assert document["state"] == "stopped"
+        assert [agent["state"] for agent in document["agents"]] == ["stopped", "stopped"]
+        assert killed - 10 < document["time"] <= killed
+        assert re.match(r"stopped, last sign of life \d{4}-\d\d-\d\d \d\d:\d\d:\d\d UTC, \d+ s ago\niteration ", text)
+        time.sleep(1.5)
+        _, later = said(capsys, federation.run)
+        assert later["agents"][0]["last_seen"] >= document["agents"][0]["last_seen"] + 1.4
+        before = document["gradients"]
+        federation.server()
+        wait_until(lambda: federation.status()["gradients"] > before + 100, what="the resumed server goes on")
+        document = federation.status()
+        assert sum(agent["gradients"] for agent in document["agents"]) == document["gradients"]
+
+
+def test_of_a_finished_run_it_says_so_and_who_never_answered(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    afedpg.train("quadratic", agents=2, iterations=10, engine="local", out=tmp_path / "run")
+    _, document = said(capsys, tmp_path / "run")
+    base = Database(tmp_path / "run" / "run.db")
+    idle = {**document["agents"][0], "agent": 2, "gradients": 0, "state": "working"}
+    away = {**document["agents"][0], "agent": 3, "state": "away"}
+    working = [{**agent, "state": "working"} for agent in document["agents"]]
+    base.note("status", json.dumps({**document, "agents": [*working, idle, away]}))
+    base.close()
+    text, document = said(capsys, tmp_path / "run")
+    assert (document["state"], document["gradients"]) == ("finished", 20)
+    assert [agent["state"] for agent in document["agents"]] == ["done", "done", "never answered", "left"]
+    assert text.startswith("finished, last sign of life ")
+
+
+def test_a_run_that_was_never_served_has_no_status(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    afedpg.train("quadratic", agents=2, iterations=10, out=tmp_path / "run")
+    assert main(["status", str(tmp_path / "run")]) == 1
+    assert "was never served" in capsys.readouterr().err
+    assert sum(applied for applied, _ in read_counts(tmp_path / "run" / "run.db").values()) == 20
