@@ -35,6 +35,7 @@ PROBLEMS = "tests/problems/test_problems.py"
 TIME = "tests/engine/test_time.py not many and not ten_thousand"
 BITS = "tests/engine/test_same_bits.py"
 API = "tests/engine/test_api.py"
+RECORDED = "tests/engine/test_refused_reports.py"
 INPUT = "tests/cli/test_bad_input.py"
 POLICY = "tests/agent/test_policy_file.py"
 LIAR = "tests/network/test_hostile_server.py"
@@ -102,14 +103,21 @@ MUTANTS = [
     # What arrives.
     Mutant("the delay is off by one", "server/fold.py",
            "delay=state.iteration - report.version,", "delay=state.iteration - report.version + 1,", LAWS),
-    Mutant("a report sent twice is applied twice", "server/fold.py",
-           "if state.outstanding.get(report.agent_id) != (report.task_id, report.version):",
-           "if report.agent_id not in state.outstanding:", REJECTION),
-    Mutant("gradients that are not finite are accepted", "server/fold.py",
+    Mutant("a report sent twice is applied twice", "server/admission.py",
+           "if state.outstanding.get(event.agent_id) != (event.task_id, event.version):",
+           "if event.agent_id not in state.outstanding:", REJECTION),
+    Mutant("more episodes than steps are accepted", "server/admission.py", "episodes > stats.steps or ", "", REJECTION),
+    Mutant("any number of steps is accepted", "server/admission.py",
+           "if not 0 <= stats.steps <= limits.steps:", "if False:", REJECTION),
+    Mutant("a refused report is journalled whole", "engine/federation.py",
+           "        event = admitted.event\n", "", f"{RECORDED} costs_the_journal"),
+    Mutant("an open round keeps every segment of the journal", "engine/session.py",
+           " or recorder.journal_full())", ")", f"{RECORDED} open_round"),
+    Mutant("gradients that are not finite are accepted", "server/admission.py",
            "if not math.isfinite(gradient_norm):", "if False:", REJECTION),
     Mutant("who is refused gets no fresh work", "server/fold.py",
-           "return [_hand_out(state, event.agent_id)] if event.agent_id in state.outstanding else []", "return []",
-           REJECTION),
+           "return [_hand_out(state, event.agent_id)] if fresh else []", "return []", REJECTION),
+    Mutant("a void report voids the Task that is out", "server/fold.py", " and not event.void", "", REJECTION),
     Mutant("task ids are used again", "server/fold.py", "state.counter += 1\n", "pass\n", REJECTION),
     Mutant("impossible moments are merged", "server/moments.py",
            "if (new.m2 < 0).any() or (new.count == 1 and new.m2.any()):", "if False:", REJECTION),
@@ -122,7 +130,7 @@ MUTANTS = [
     Mutant("fedpg sums", "server/rounds.py", "total /= len(gradients)", "pass", ROUNDS),
     Mutant("fedpg adds in the order of arrival", "server/fold.py",
            "for agent_id in sorted(state.waiting)]", "for agent_id in state.waiting]", ROUNDS),
-    Mutant("a late report joins the next round", "server/fold.py",
+    Mutant("a late report joins the next round", "server/admission.py",
            "if rule.synchronous and delay > 0:", "if False:", ROUNDS),
     Mutant("a round waits for who has left", "server/fold.py",
            "return _close_round(rule, state) if rule.synchronous and not state.outstanding else []", "return []",
@@ -151,8 +159,8 @@ MUTANTS = [
            f"{BITS} replay_and"),
     Mutant("the journal is written after the event is applied", "engine/federation.py",
            "        if self.recorder is not None:\n            self.recorder.journal.append(event, seconds)\n"
-           "        self.server, tasks = step(self.rule, self.server, event, self.limits)\n",
-           "        self.server, tasks = step(self.rule, self.server, event, self.limits)\n"
+           "        self.server, tasks = apply(self.rule, self.server, admitted)\n",
+           "        self.server, tasks = apply(self.rule, self.server, admitted)\n"
            "        if self.recorder is not None:\n            self.recorder.journal.append(event, seconds)\n",
            f"{BITS} journal"),
     Mutant("a checkpoint has agents from after their work", "engine/virtual.py",

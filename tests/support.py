@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 
 from afedpg.messages import Event, Floats, Join, Report, Task, Vector
-from afedpg.server.fold import Limits, step
+from afedpg.server.admission import Limits
+from afedpg.server.fold import step
 from afedpg.server.rules import ServerRule
 from afedpg.server.state import ServerState, initial_state
 

@@ -162,6 +162,13 @@ class Config:
         return max(1, self.agent.steps // self.agent.segment) if self.method == "a3c" and not self.synthetic else 1
 
     @property
+    def report_steps(self) -> int:
+        """Environment steps of one report, nominally: T, a3c's segment, or one draw of a synthetic problem."""
+        if self.synthetic:
+            return 1
+        return self.agent.segment if self.method == "a3c" else self.agent.steps
+
+    @property
     def gradients(self) -> int:
         """Where the run ends."""
         return self.iterations * self.agents * self.reports

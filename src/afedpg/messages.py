@@ -107,6 +107,7 @@ class Rejected:
 
     agent_id: int
     reason: str
+    void: bool = False  # it answered no outstanding Task: the agent has other work and gets nothing
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from dataclasses import replace
 
 import numpy as np
@@ -13,11 +14,11 @@ from afedpg.config import Config
 from afedpg.engine.federation import Federation
 from afedpg.engine.training import configure, default_workers
 from afedpg.errors import AfedpgError, ConfigError
-from afedpg.messages import Join
+from afedpg.messages import Join, Moments, Stats
 from afedpg.problems import Quadratic, make_problem
 from afedpg.record.database import read_evaluations
 from afedpg.server import rules
-from afedpg.server.fold import Limits
+from afedpg.server.admission import Limits
 from afedpg.server.rules import afedpg, pg_plain
 from afedpg.server.schedules import Constant
 from afedpg.server.state import from_tree, initial_state, to_tree
@@ -175,18 +176,18 @@ def test_theta_is_evaluated_not_the_lookahead(tmp_path):
     assert result.evaluations[0].mean == Quadratic().value(result.theta.astype(np.float32).astype(np.float64))
 
 
-def test_an_open_round_cannot_be_stored():
-    """Its gradients are in the journal, not in a checkpoint."""
+def test_an_open_round_is_stored_and_goes_on():
     federation = Federation(*_rounds(), limits=Limits())
     tasks = [federation.apply(Join(agent_id), 0.0)[0] for agent_id in range(2)]
-    theta = federation.server.theta
-    federation.apply(answer(tasks[0], np.ones(3)), 1.0)
-    with pytest.raises(ValueError, match="a synchronous round is open"):
-        to_tree(federation.server)
-    federation.apply(answer(tasks[1], np.ones(3)), 1.0)
-    again = from_tree(to_tree(federation.server))
-    assert again.theta.tobytes() == theta.tobytes()
-    assert again.outstanding == federation.server.outstanding
+    waits = answer(tasks[0], [1.0, 2.0, 3.0], stats=Stats(4, (0.1,), (3,), {"unstable": 1.0}))
+    federation.apply(replace(waits, moments=Moments(2.0, np.ones(1), np.zeros(1))), 1.0)
+    again = Federation(federation.rule, from_tree(copy.deepcopy(to_tree(federation.server))))
+    for each in federation, again:
+        each.apply(answer(tasks[1], np.ones(3)), 1.0)
+    assert again.server.gradients == 2
+    assert again.server.theta.tobytes() == federation.server.theta.tobytes()
+    assert again.server.arrivals == federation.server.arrivals
+    assert again.server.outstanding == federation.server.outstanding
 
 
 def _rounds():

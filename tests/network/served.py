@@ -21,7 +21,7 @@ from afedpg.engine.training import Own, prepare
 from afedpg.messages import Event, Task
 from afedpg.record import folder as folders
 from afedpg.record.recorder import Recorder
-from afedpg.server.fold import Limits
+from afedpg.server.admission import Limits
 
 
 class Line:

@@ -10,8 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from support import Fold, answer
 
-from afedpg.messages import Join, Leave, Moments, Rejected, Report, TaskId
-from afedpg.server.fold import Limits
+from afedpg.config import from_settings
+from afedpg.messages import Join, Leave, Moments, Rejected, Report, Stats, TaskId
+from afedpg.server.admission import Limits
 from afedpg.server.rules import afedpg, fedpg
 from afedpg.server.schedules import Constant
 
@@ -99,6 +100,52 @@ def test_impossible_moments_are_refused_with_their_gradient(moments):
     assert server.bits == before
     assert server.state.statistics is task.statistics is statistics
     assert server.state.rejected.reason.startswith("moments: ")
+
+
+UNTOLD = {
+    "more steps than a report has": (Stats(2049), "2049 steps, a report has at most 2048"),
+    "2^40 steps": (Stats(2**40), "a report has at most 2048"),
+    "negative steps": (Stats(-1), "-1 steps"),
+    "more episodes than steps": (Stats(2, (1.0,) * 3, (1,) * 3), "3 returns and 3 lengths of episodes in 2 steps"),
+    "a length too many": (Stats(9, (1.0,), (1, 2)), "1 returns and 2 lengths"),
+    "episodes longer than the report": (Stats(9, (1.0,) * 3, (100, 5, 4)), "109 steps together do not end in 9 steps"),
+    "an episode of no step": (Stats(9, (1.0,) * 2, (1, 0)), "do not end in 9 steps"),
+    "a return that is none": (Stats(9, (1.0, math.nan), (1, 2)), "a return is not finite"),
+}
+
+
+@pytest.mark.parametrize("rule", [RULE, ROUNDS], ids=["afedpg", "fedpg"])
+@pytest.mark.parametrize(("stats", "reason"), UNTOLD.values(), ids=UNTOLD)
+def test_numbers_that_no_rollout_has_are_refused(rule, stats, reason):
+    server = server_with_history(rule, Limits.of(from_settings({"task": "CartPole-v1"})))
+    before, samples = server.bits, server.state.samples
+    [task] = server(answer(server.tasks[1], FINE, stats=stats))
+    assert (server.bits, server.state.samples, task.agent_id) == (before, samples, 1)
+    assert reason in server.state.rejected.reason
+
+
+TOLD = {
+    "nothing ended": Stats(1024),
+    "an episode from long ago ended": Stats(1024, (500.0, 1.0), (10**6, 1023)),
+    "whole episodes, the last of them long": Stats(2047, (1.0, 1.0), (1023, 1024)),
+    "an episode every step": Stats(4, (1.0,) * 4, (1,) * 4),
+    "lengths are not told": Stats(4, (1.0,) * 4),
+}
+
+
+@pytest.mark.parametrize("stats", TOLD.values(), ids=TOLD)
+def test_numbers_that_a_rollout_can_have_are_believed(stats):
+    server = server_with_history(limits=Limits.of(from_settings({"task": "CartPole-v1"})))
+    server(answer(server.tasks[1], FINE, stats=stats))
+    assert server.state.rejected is None
+
+
+@pytest.mark.parametrize(
+    ("settings", "steps"),
+    [({"task": "swimmer"}, 2048), ({"task": "swimmer", "method": "a3c"}, 64), ({"task": "quadratic"}, 2)],
+)
+def test_the_bound_on_steps_is_twice_what_a_report_takes(settings, steps):
+    assert Limits.of(from_settings(settings)).steps == steps
 
 
 @pytest.mark.parametrize("rule", [RULE, ROUNDS], ids=["afedpg", "fedpg"])

@@ -9,7 +9,8 @@ from typing import Protocol, runtime_checkable
 
 from afedpg.messages import Arrival, Event, Rejected, Report, Task, Vector
 from afedpg.record.recorder import Recorder
-from afedpg.server.fold import Limits, step
+from afedpg.server.admission import Limits, admit
+from afedpg.server.fold import apply
 from afedpg.server.rules import ServerRule
 from afedpg.server.state import ServerState
 
@@ -49,10 +50,12 @@ class Federation:
     _warned: set[tuple[int, str]] = field(default_factory=set)  # agent, caveat
 
     def apply(self, event: Event, seconds: float) -> list[Task]:
-        """Journalled before it is applied, recorded after."""
+        """Journalled before it is applied, recorded after. Of a refused report the journal keeps the reason alone."""
+        admitted = admit(self.rule, self.server, event, self.limits)
+        event = admitted.event
         if self.recorder is not None:
             self.recorder.journal.append(event, seconds)
-        self.server, tasks = step(self.rule, self.server, event, self.limits)
+        self.server, tasks = apply(self.rule, self.server, admitted)
         if self.recorder is not None:
             self.recorder.record(*outcome(self.server, event, seconds))
         if self.server.rejected is not None and isinstance(self.on_arrival, HearsRefusals):

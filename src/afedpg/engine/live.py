@@ -14,10 +14,8 @@ import time
 from collections import deque
 from collections.abc import Callable, Coroutine
 from contextlib import AbstractAsyncContextManager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any, Protocol
-
-import numpy as np
 
 from afedpg.config import NetworkConfig
 from afedpg.engine.federation import Federation
@@ -163,9 +161,6 @@ class LiveEngine:
     def report(self, report: Report) -> None:
         if self.over:  # too late to count
             return
-        if self.federation.server.outstanding.get(report.agent_id) != (report.task_id, report.version):
-            # The fold refuses it unread: whoever sends such reports need not fill the journal with them.
-            report = replace(report, gradient=np.empty(0, np.float32), moments=None)
         member = self.members[report.agent_id]
         seconds = time.monotonic() - member.handed_out
         delay = self.federation.server.iteration - report.version

@@ -29,7 +29,8 @@ from afedpg.record import journal as journals
 from afedpg.record.database import read_counts, read_notes
 from afedpg.record.folder import RunFolder
 from afedpg.record.recorder import Position, Recorder
-from afedpg.server.fold import Limits, step
+from afedpg.server.admission import Limits
+from afedpg.server.fold import step
 from afedpg.server.rules import ServerRule
 from afedpg.server.state import ServerState
 

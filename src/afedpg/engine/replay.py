@@ -11,7 +11,8 @@ from afedpg.errors import AfedpgError, ConfigError
 from afedpg.record import checkpoint
 from afedpg.record import folder as folders
 from afedpg.record.journal import read
-from afedpg.server.fold import Limits, step
+from afedpg.server.admission import Limits
+from afedpg.server.fold import step
 from afedpg.server.state import from_tree
 
 

@@ -85,7 +85,7 @@ class Session:
             self._checkpoint()
             self.federation.finished = True
         except AfedpgError as error:
-            if self.engine.consistent:
+            if self.engine.consistent and not self.federation.server.waiting:  # else the last checkpoint stands
                 self._checkpoint()
             raise self._with_hint(error) from error
         return self._result()
@@ -98,7 +98,8 @@ class Session:
         period = self.config.record.evaluate_every * self.config.agents * self.config.reports
         if period and server.gradients // period > self.evaluated // period:
             self._evaluate()
-        if recorder is not None and recorder.checkpoint_due() and not server.waiting:
+        # An open round's gradients make a checkpoint large: it waits for the end of the round while the journal allows.
+        if recorder is not None and recorder.checkpoint_due() and (not server.waiting or recorder.journal_full()):
             self._checkpoint()
         return server.gradients >= self.gradients or self.goals.met(self.engine.seconds)
 
@@ -120,7 +121,7 @@ class Session:
 
     def _checkpoint(self) -> None:
         server, recorder = self.federation.server, self.federation.recorder
-        if recorder is None or server.waiting:
+        if recorder is None:
             return
         recorder.checkpoint({
             "server": to_tree(server),

@@ -28,7 +28,7 @@ from afedpg.record import checkpoint
 from afedpg.record import folder as folders
 from afedpg.record.journal import SEGMENT_BYTES
 from afedpg.record.recorder import Position, Recorder
-from afedpg.server.fold import Limits
+from afedpg.server.admission import Limits
 from afedpg.server.rules import RECIPES, Recipe, ServerRule
 from afedpg.server.schedules import Schedule, schedules
 from afedpg.server.state import ServerState, from_tree, initial_state

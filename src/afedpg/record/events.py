@@ -53,7 +53,7 @@ def encode(event: Event, sequence: int, seconds: float) -> tuple[list[bytes | me
     if type(event) is Report:
         arrays, fields = _report_parts(event)
     elif isinstance(event, Rejected):
-        fields = {"agent_id": event.agent_id, "reason": event.reason}
+        fields = {"agent_id": event.agent_id, "reason": event.reason} | ({"void": True} if event.void else {})
     else:
         fields = {} if isinstance(event, CloseRound | Restart) else {"agent_id": event.agent_id}
     text = _dumps(fields).encode()

@@ -95,8 +95,12 @@ class Recorder:
 
     def checkpoint_due(self) -> bool:
         waited = time.monotonic() - self._checkpointed_at
+        return waited > self._config.checkpoint_seconds or self.journal_full()
+
+    def journal_full(self) -> bool:
+        """Only a checkpoint lets segments be written over again."""
         written = self.journal.bytes_written - self._checkpointed_bytes
-        return waited > self._config.checkpoint_seconds or written > self._config.journal_mib * 2**20
+        return written > self._config.journal_mib * 2**20
 
     def checkpoint(self, tree: checkpoint.Tree) -> None:
         """Checkpoints are named after the first event they do not contain."""

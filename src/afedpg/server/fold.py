@@ -6,14 +6,12 @@ belong to the fold, which updates them in place; who wants to keep a theta copie
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
-from afedpg.config import Config
 from afedpg.messages import Arrival, CloseRound, Event, Join, Leave, Moments, Rejected, Report, Restart, Task, TaskId
 from afedpg.server import moments
+from afedpg.server.admission import Admitted, Limits, admit
 from afedpg.server.kernels import advance, norm
 from afedpg.server.rounds import average
 from afedpg.server.rules import ServerRule
@@ -21,63 +19,50 @@ from afedpg.server.state import ServerState
 from afedpg.server.transforms import At, Direction
 
 
-@dataclass(frozen=True)
-class Limits:
-    """What the server believes of a report."""
-
-    gradient_norm: float = math.inf
-    delay: float = math.inf
-
-    @classmethod
-    def of(cls, config: Config) -> Limits:
-        network = config.network
-        return cls(network.max_norm, network.max_delay or math.inf)
-
-
 def step(
     rule: ServerRule, state: ServerState, event: Event, limits: Limits = Limits()
 ) -> tuple[ServerState, list[Task]]:
     """One event: the new state and the Tasks to send out."""
+    return apply(rule, state, admit(rule, state, event, limits))
+
+
+def apply(rule: ServerRule, state: ServerState, admitted: Admitted) -> tuple[ServerState, list[Task]]:
+    """The same for an event that `admit` has looked at."""
     state.arrivals, state.rejected = [], None
-    return state, _HANDLERS[type(event)](rule, state, event, limits)
+    if isinstance(admitted.event, Report):
+        return state, _report(rule, state, admitted.event, admitted.gradient_norm)
+    return state, _HANDLERS[type(admitted.event)](rule, state, admitted.event)
 
 
-def _join(rule: ServerRule, state: ServerState, event: Join, limits: Limits) -> list[Task]:
+def _join(rule: ServerRule, state: ServerState, event: Join) -> list[Task]:
     """A joining or reconnecting agent gets the latest theta~; what it was given before is void."""
     return [_hand_out(state, event.agent_id)]
 
 
-def _leave(rule: ServerRule, state: ServerState, event: Leave, limits: Limits) -> list[Task]:
+def _leave(rule: ServerRule, state: ServerState, event: Leave) -> list[Task]:
     state.outstanding.pop(event.agent_id, None)
     state.waiting.pop(event.agent_id, None)
     return _close_round(rule, state) if rule.synchronous and not state.outstanding else []
 
 
-def _rejected(rule: ServerRule, state: ServerState, event: Rejected, limits: Limits) -> list[Task]:
+def _rejected(rule: ServerRule, state: ServerState, event: Rejected) -> list[Task]:
     state.rejected = event
-    return [_hand_out(state, event.agent_id)] if event.agent_id in state.outstanding else []
+    fresh = event.agent_id in state.outstanding and not event.void
+    return [_hand_out(state, event.agent_id)] if fresh else []
 
 
-def _deadline(rule: ServerRule, state: ServerState, event: CloseRound, limits: Limits) -> list[Task]:
+def _deadline(rule: ServerRule, state: ServerState, event: CloseRound) -> list[Task]:
     return _close_round(rule, state)
 
 
-def _restart(rule: ServerRule, state: ServerState, event: Restart, limits: Limits) -> list[Task]:
+def _restart(rule: ServerRule, state: ServerState, event: Restart) -> list[Task]:
     state.epoch += 1
     state.outstanding.clear()
     state.waiting.clear()
     return []
 
 
-def _report(rule: ServerRule, state: ServerState, report: Report, limits: Limits) -> list[Task]:
-    if state.outstanding.get(report.agent_id) != (report.task_id, report.version):
-        # Sent twice, or for a Task that a reconnection made void: applied at most once, and its agent has other work.
-        state.rejected = Rejected(report.agent_id, f"task {tuple(report.task_id)} is not outstanding")
-        return []
-    gradient_norm = norm(report.gradient) if report.gradient.shape == state.theta.shape else math.nan
-    reason = _why_not(rule, state, report, gradient_norm, limits)
-    if reason is not None:
-        return _rejected(rule, state, Rejected(report.agent_id, reason), limits)
+def _report(rule: ServerRule, state: ServerState, report: Report, gradient_norm: float) -> list[Task]:
     del state.outstanding[report.agent_id]
     if report.moments is not None:
         state.statistics = moments.merge(state.statistics, report.moments)
@@ -86,22 +71,6 @@ def _report(rule: ServerRule, state: ServerState, report: Report, limits: Limits
         return [] if state.outstanding else _close_round(rule, state)
     _apply(rule, state, Direction(report.gradient), gradient_norm > 0, [(report, gradient_norm)])
     return [_hand_out(state, report.agent_id)]
-
-
-def _why_not(rule: ServerRule, state: ServerState, report: Report, gradient_norm: float, limits: Limits) -> str | None:
-    """Why a report is refused, or None. A zero gradient is fine: it moves nothing."""
-    delay = state.iteration - report.version
-    if report.gradient.shape != state.theta.shape:
-        return f"gradient: {report.gradient.size} numbers, theta has {state.theta.size}"
-    if not math.isfinite(gradient_norm):
-        return "gradient: not finite"
-    if gradient_norm > limits.gradient_norm:
-        return f"gradient: norm {gradient_norm:.3g} is above the bound {limits.gradient_norm:.3g}"
-    if rule.synchronous and delay > 0:
-        return f"late: its round closed {delay} iterations ago"
-    if delay > limits.delay:
-        return f"stale: delay {delay} is above the bound {limits.delay:.0f}"
-    return None if report.moments is None else moments.why_not(state.statistics, report.moments)
 
 
 def _close_round(rule: ServerRule, state: ServerState) -> list[Task]:
@@ -164,9 +133,8 @@ def _hand_out(state: ServerState, agent_id: int) -> Task:
     return Task(task_id, agent_id, state.theta_lookahead, state.iteration, state.statistics)
 
 
-_HANDLERS: dict[type, Callable[[ServerRule, ServerState, Any, Limits], list[Task]]] = {
+_HANDLERS: dict[type, Callable[[ServerRule, ServerState, Any], list[Task]]] = {
     Join: _join,
-    Report: _report,
     Rejected: _rejected,
     Leave: _leave,
     CloseRound: _deadline,

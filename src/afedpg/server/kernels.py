@@ -11,8 +11,7 @@ import numpy as np
 from afedpg.compiled import fast_jit, jit
 from afedpg.messages import Floats, Vector
 
-
-# Sums of squares outside of this range have lost bits or overflowed. In float64, whose smallest normal number is 2e-308.
+# A sum of squares outside of this range has lost bits or overflowed.
 _SMALLEST_SUM, _LARGEST_SUM = 1e-280, 1e300
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from afedpg.messages import AgentState, Arrival, Floats, Moments, Rejected, Report, TaskId, Vector
+from afedpg.messages import AgentState, Arrival, Floats, Moments, Rejected, Report, Stats, TaskId, Vector
 from afedpg.server.rules import ServerRule
 
 
@@ -34,9 +34,7 @@ def initial_state(rule: ServerRule, theta: Vector) -> ServerState:
 
 
 def to_tree(state: ServerState) -> dict[str, Any]:
-    """Between rounds only: the gradients of an open one are in the journal, not here."""
-    if state.waiting:
-        raise ValueError("a synchronous round is open")
+    """A copy of the gradients of an open round is part of it: N vectors of theta's length at most."""
     rows = [(agent_id, version, *task_id) for agent_id, (task_id, version) in state.outstanding.items()]
     return {
         "theta": state.theta,
@@ -49,6 +47,7 @@ def to_tree(state: ServerState) -> dict[str, Any]:
         "epoch": state.epoch,
         "counter": state.counter,
         "outstanding": np.array(rows, np.int64).reshape(-1, 4),
+        "waiting": [_report_to_tree(report) for report in state.waiting.values()],
     }
 
 
@@ -65,7 +64,26 @@ def from_tree(tree: dict[str, Any]) -> ServerState:
         epoch=tree["epoch"],
         counter=tree["counter"],
         outstanding={agent_id: (TaskId(epoch, counter), version) for agent_id, version, epoch, counter in rows},
+        waiting={report.agent_id: report for report in map(_report_from_tree, tree.get("waiting", ()))},
     )
+
+
+def _report_to_tree(report: Report) -> dict[str, Any]:
+    stats = report.stats
+    return {
+        "task": [report.agent_id, report.version, *report.task_id],
+        "gradient": report.gradient,
+        "moments": moments_to_tree(report.moments),
+        "stats": [stats.steps, list(stats.returns), list(stats.lengths), stats.extra],
+    }
+
+
+def _report_from_tree(tree: dict[str, Any]) -> Report:
+    agent_id, version, epoch, counter = tree["task"]
+    steps, returns, lengths, extra = tree["stats"]
+    stats = Stats(steps, tuple(returns), tuple(lengths), extra)
+    moments = moments_from_tree(tree["moments"])
+    return Report(TaskId(epoch, counter), agent_id, tree["gradient"], version, moments, stats)
 
 
 def moments_to_tree(moments: Moments | None) -> AgentState:

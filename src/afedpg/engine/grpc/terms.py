@@ -14,7 +14,7 @@ from typing import Any
 
 from afedpg import config as configuration
 from afedpg.config import Config
-from afedpg.engine.grpc.wire import LARGEST_COUNT, Expected, Refused
+from afedpg.engine.grpc.wire import Expected, Refused
 from afedpg.errors import ConfigError
 from afedpg.messages import Workload
 
@@ -81,9 +81,7 @@ def agree(own: Config, text: str, agent_id: int, starts: int) -> Config:
 def expected(config: Config, workload: Workload) -> Expected:
     """What reports must look like, from the server's own copy of the task."""
     size = observations(workload) if config.agent.scale_observations and not config.synthetic else None
-    whole_episodes = config.agent.estimator == "reinforce"  # and an episode may be long where nothing bounds it
-    samples = LARGEST_COUNT if whole_episodes else 2 * workload.steps
-    return Expected(workload.parameters, size, samples)
+    return Expected(workload.parameters, size, 2 * workload.steps)
 
 
 def observations(workload: Workload) -> int | None:

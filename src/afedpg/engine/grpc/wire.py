@@ -24,7 +24,7 @@ PROTOCOL = 1
 SERVICE = "afedpg.v1.Federation"
 DTYPE = "<f4"
 SLACK_BYTES = 1 << 20  # of a message, beside its vectors
-MOST_EPISODES = 1 << 16  # in one report
+MOST_EPISODES = 1 << 16  # in one report, however many steps it has
 MOST_EXTRA = 64
 LARGEST_COUNT = 1 << 40  # of steps: their sum over any run still fits a database's 64 bits
 LARGEST_RETURN = 1e12
@@ -54,7 +54,7 @@ class Expected:
 
     parameters: int
     observations: int | None = None  # length of the moments; None: none are shared
-    samples: int = LARGEST_COUNT  # observations behind one report, at most
+    samples: int = LARGEST_COUNT  # environment steps behind one report, at most, and so episodes and observations
 
 
 def message_bytes(parameters: int) -> int:
@@ -165,7 +165,7 @@ def decode_report(content: pb.Report, agent_id: int, expected: Expected) -> Repo
     _check(content.checksum, (data, *parts))
     _check_moments(moments, expected)
     task_id = TaskId(content.task_id.epoch, content.task_id.counter)
-    return Report(task_id, agent_id, gradient, content.version, moments, _stats(content))
+    return Report(task_id, agent_id, gradient, content.version, moments, _stats(content, expected))
 
 
 def from_agent(data: bytes) -> pb.FromAgent:
@@ -231,11 +231,12 @@ def _check_statistics(statistics: Moments, observations: int | None) -> None:
         raise Refused(f"statistics: beyond {LARGEST_OBSERVATION:.0e}, negative or not finite")
 
 
-def _stats(content: pb.Report) -> Stats:
-    """Only recorded, but a number that does not fit a database would stop the record."""
+def _stats(content: pb.Report, expected: Expected) -> Stats:
+    """Only recorded, but a number that does not fit a database would stop the record, and many would fill it."""
+    sizes = len(content.returns), len(content.lengths), len(content.extra)
+    if max(sizes[:2]) > min(expected.samples, MOST_EPISODES) or sizes[2] > MOST_EXTRA:
+        raise Refused("stats: {} returns, {} lengths and {} other numbers".format(*sizes))
     returns, lengths, extra = tuple(content.returns), tuple(content.lengths), dict(content.extra)
-    if max(len(returns), len(lengths)) > MOST_EPISODES or len(extra) > MOST_EXTRA:
-        raise Refused(f"stats: {len(returns)} returns, {len(lengths)} lengths and {len(extra)} other numbers")
     if max(content.steps, *lengths, 0) > LARGEST_COUNT:
         raise Refused("stats: more steps than a run can have")
     if not all(abs(value) <= LARGEST_RETURN for value in returns):
