@@ -194,12 +194,12 @@ def _status(options: argparse.Namespace) -> int:
     from afedpg.record.folder import open_run
 
     folder = Path(options.where)
-    text = stored(open_run(folder)) if folder.is_dir() else _asked_status(options)
-    print(text if options.json else table(json.loads(text)))
+    document = stored(open_run(folder)) if folder.is_dir() else _asked_status(options)
+    print(json.dumps(document) if options.json else table(document))  # JSON as ASCII: nothing in it is obeyed
     return 0
 
 
-def _asked_status(options: argparse.Namespace) -> str:
+def _asked_status(options: argparse.Namespace) -> dict[str, Any]:
     from afedpg.engine.grpc.ask import ask_status
     from afedpg.engine.grpc.tls import Identity, require_loopback, split_address
 

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from afedpg.errors import AfedpgError
 from afedpg.record.database import reading
+from afedpg.terminal import of_peer
 
 CHUNK = 10_000  # rows read at once: a long run arrives in pieces, and the page draws the first while it waits
 MEASURED = ("mean_return", "gradient_norm", "step_length", "lookahead_length")  # may be unknown, or infinite
@@ -210,7 +211,7 @@ def status_of(notes: dict[str, str]) -> Status:
         told = json.loads(notes["status"], parse_constant=_finite, parse_float=_finite)
         agents = {
             int(entry["agent"]): Told(
-                str(entry["name"])[:80], str(entry["state"]), float(entry["seconds_per_gradient"]),
+                of_peer(str(entry["name"]), 80), of_peer(str(entry["state"]), 80), float(entry["seconds_per_gradient"]),
                 int(entry["rejected"]), float(entry["last_seen"]),
             )
             for entry in told["agents"]

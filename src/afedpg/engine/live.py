@@ -29,6 +29,11 @@ SHOWN_REJECTIONS = 5  # of an agent, one by one in the log; then only every doub
 _log = logging.getLogger("afedpg")
 
 
+def worth_a_line(count: int) -> bool:
+    """Of what somebody does again and again: the first few times, then every doubling."""
+    return count <= SHOWN_REJECTIONS or count & (count - 1) == 0
+
+
 class Port(Protocol):
     """The way back to one connected agent. Nothing here waits: a Task is turned into bytes at once."""
 
@@ -237,7 +242,7 @@ class LiveEngine:
             return
         member.rejected += 1
         count = member.rejected
-        if count <= SHOWN_REJECTIONS or count & (count - 1) == 0:
+        if worth_a_line(count):
             _log.warning("agent %d (%s) refused, %d so far: %s", member.agent_id, member.name, count, rejected.reason)
         if member.port is not None:
             member.port.refuse(rejected.reason)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from afedpg.errors import AfedpgError
 from afedpg.record.database import read_notes
 from afedpg.record.ending import ended_as
-from afedpg.terminal import printable
+from afedpg.terminal import of_peer, printable
 
 if TYPE_CHECKING:
     from afedpg.engine.live import LiveEngine, Member
@@ -72,13 +72,16 @@ def recall(text: str, counts: dict[int, tuple[int, int]]) -> dict[int, Member]:
     return members
 
 
-def stored(folder: RunFolder) -> str:
+def stored(folder: RunFolder) -> dict[str, Any]:
     """What the server last wrote into its run folder; once it is gone, that it is, since when, and who stayed."""
     written = folder.is_written()  # before its notes are read: it may end just now
     notes = read_notes(folder.database)
     if "status" not in notes:
         raise AfedpgError(f"{folder.path} was never served: there is no status in it")
-    document = json.loads(notes["status"])
+    try:
+        document = dict(json.loads(notes["status"]))
+    except (ValueError, TypeError) as error:
+        raise AfedpgError(f"{folder.path}: the status in run.db cannot be read: {error}") from error
     finished = notes.get("state") == "finished"
     document["state"] = "finished" if finished else "running" if written else "stopped"
     if document["state"] != "running":
@@ -86,7 +89,7 @@ def stored(folder: RunFolder) -> str:
         for agent in document["agents"]:
             agent["state"] = ended_as(finished, agent["state"], agent["gradients"])
             agent["last_seen"] = round(agent["last_seen"] + _age(document), 3)
-    return json.dumps(document)
+    return document
 
 
 def _age(document: dict[str, Any]) -> float:
@@ -94,6 +97,14 @@ def _age(document: dict[str, Any]) -> float:
 
 
 def table(document: dict[str, Any]) -> str:
+    """Of what a server said of itself: which may be anything."""
+    try:
+        return _table(document)
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise AfedpgError(f"that is no status of this version of afedpg: {of_peer(repr(error))}") from error
+
+
+def _table(document: dict[str, Any]) -> str:
     age, state = _age(document), document.get("state", "running")  # a server that answers runs
     head = (
         f"iteration {document['iteration']}, {document['gradients']} gradients, "
@@ -109,12 +120,13 @@ def table(document: dict[str, Any]) -> str:
     rows = [names, *(_row(agent) for agent in document["agents"])]
     widths = [max(len(row[column]) for row in rows) for column in range(len(names))]
     lines = ["  ".join(cell.rjust(width) for cell, width in zip(row, widths, strict=True)) for row in rows]
-    return "\n".join([head, *lines])
+    return "\n".join(map(printable, [head, *lines]))
 
 
 def _row(agent: dict[str, Any]) -> tuple[str, ...]:
     return (
-        str(agent["agent"]), printable(agent["name"]), agent["state"], str(agent["gradients"]), f"{agent['delay']:.1f}",
+        str(agent["agent"]), of_peer(agent["name"]), of_peer(agent["state"]), str(agent["gradients"]),
+        f"{agent['delay']:.1f}",
         f"{agent['seconds_per_gradient']:.4g}", f"{agent['bytes_up'] / 1e6:.2f}", f"{agent['bytes_down'] / 1e6:.2f}",
         str(agent["rejected"]), f"{agent['last_seen']:.1f} s",
     )  # fmt: skip

@@ -112,14 +112,13 @@ class Agent:
     def _judge(self, error: Any) -> str:
         """Some answers will not change by asking again."""
         if error.code() in _FINAL:
-            raise AfedpgError(f"refused by {self.options.connect}: {error.details()}")
+            raise AfedpgError(f"refused by {self.options.connect}: {wire.details(error)}")
         if error.code() == grpc.StatusCode.FAILED_PRECONDITION:
             self.misfits += 1
             if self.misfits > 1:
-                raise AfedpgError(f"refused by {self.options.connect}: {error.details()}")
+                raise AfedpgError(f"refused by {self.options.connect}: {wire.details(error)}")
             self.settings = ""  # perhaps another run is served there now: ask for its terms, once
-        details = error.details() or error.code().name
-        return f"{self.options.connect}: {details.rpartition('last error: ')[2]}"  # without gRPC's preamble
+        return f"{self.options.connect}: {wire.details(error)}"
 
     @property
     def parameters(self) -> int:
@@ -143,10 +142,7 @@ class Agent:
     async def _agree(self, channel: grpc.aio.Channel) -> None:
         request = pb.SettingsRequest(protocol=PROTOCOL, name=self.options.name)
         data = await ask(channel, "Settings", request.SerializeToString(), DIAL_SECONDS, self._metadata())
-        try:
-            reply = pb.SettingsReply.FromString(data)
-        except Exception as error:
-            raise Damaged("settings: not of this protocol") from error
+        reply = wire.settings_reply(data)
         kept = self.keep.load(reply.agent, reply.settings)
         try:
             config = agree(self.options.config, reply.settings, reply.agent, 0 if kept is not None else reply.starts)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections import OrderedDict
+from dataclasses import dataclass, field
 
 
 @dataclass
@@ -22,3 +23,21 @@ class Bucket:
             self.level -= 1
             return 0.0
         return (1 - self.level) / self.rate
+
+
+@dataclass
+class Repeats:
+    """How often each has done something, until it was not done for `forget` seconds; of the newest `most` who did."""
+
+    forget: float = 60.0
+    most: int = 1024
+    _known: OrderedDict[str, tuple[int, float]] = field(default_factory=OrderedDict)
+
+    def count(self, who: str, now: float) -> int:
+        """This time included."""
+        before, at = self._known.pop(who, (0, now))
+        times = before + 1 if now - at < self.forget else 1
+        self._known[who] = times, now
+        if len(self._known) > self.most:
+            self._known.popitem(last=False)
+        return times

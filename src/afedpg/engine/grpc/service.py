@@ -16,11 +16,11 @@ from afedpg.engine.grpc import federation_pb2 as pb
 from afedpg.engine.grpc import wire
 from afedpg.engine.grpc.calls import EOF, TOKEN
 from afedpg.engine.grpc.port import FRAME_BYTES, AgentPort
-from afedpg.engine.grpc.rates import Bucket
+from afedpg.engine.grpc.rates import Bucket, Repeats
 from afedpg.engine.grpc.roster import Roster
 from afedpg.engine.grpc.tls import OPERATOR, common_name
 from afedpg.engine.grpc.wire import PROTOCOL, SERVICE, Expected, Refused
-from afedpg.engine.live import LiveEngine
+from afedpg.engine.live import LiveEngine, worth_a_line
 
 _log = logging.getLogger("afedpg")
 _HEARTBEAT = pb.FromServer(heartbeat=pb.Heartbeat()).SerializeToString()
@@ -55,6 +55,7 @@ class Service:
         self._sync = sync  # None: the journal need not reach the disk before a Task goes out
         self._syncing: asyncio.Future[None] | None = None
         self._arrivals: dict[str, Bucket] = {}  # of connections, per agent
+        self._denied = Repeats()
 
     def handler(self) -> Any:
         """Messages stay bytes until our own code has looked at them: what gRPC cannot parse would end the stream."""
@@ -69,9 +70,9 @@ class Service:
 
     async def settings(self, data: bytes, context: Any) -> bytes:
         try:
-            request = pb.SettingsRequest.FromString(data)
-        except Exception:
-            await self._deny(context, grpc.StatusCode.INVALID_ARGUMENT, "message: not of this protocol")
+            request = wire.settings_request(data)
+        except Refused as error:
+            await self._deny(context, grpc.StatusCode.INVALID_ARGUMENT, str(error))
         name = await self._identify(context, request.name)
         await self._check_protocol(context, request.protocol)
         await self._check_frequency(context, name)
@@ -205,8 +206,15 @@ class Service:
             await self._deny(context, grpc.StatusCode.FAILED_PRECONDITION, text)
 
     async def _deny(self, context: Any, code: grpc.StatusCode, text: str) -> None:
-        _log.warning("refused a connection from %s: %s", context.peer(), text)
+        count = self._denied.count(self._caller(context), time.monotonic())
+        if worth_a_line(count):  # who may not come in may still knock thousands of times a second
+            so_far = f", {count} times by now" if count > 1 else ""
+            _log.warning("refused a connection from %s%s: %s", context.peer(), so_far, text)
         await context.abort(code, text)
+
+    def _caller(self, context: Any) -> str:
+        """Who is to blame: a certificate, or without TLS a connection."""
+        return common_name(context.auth_context()) if self._secure else context.peer()
 
     def revoke(self) -> None:
         """Called now and then: whoever is no longer on the list goes."""

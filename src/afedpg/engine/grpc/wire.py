@@ -10,22 +10,25 @@ import json
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import xxhash
-from google.protobuf.message import DecodeError
+from google.protobuf.message import DecodeError, Message
 from numpy.typing import NDArray
 
 from afedpg.engine.grpc import federation_pb2 as pb
 from afedpg.messages import Moments, Report, Stats, Task, TaskId
+from afedpg.terminal import of_peer
 
+M = TypeVar("M", bound=Message)
 PROTOCOL = 1
 SERVICE = "afedpg.v1.Federation"
 DTYPE = "<f4"
 SLACK_BYTES = 1 << 20  # of a message, beside its vectors
 MOST_EPISODES = 1 << 16  # in one report, however many steps it has
 MOST_EXTRA = 64
+MOST_SETTINGS = 1 << 16  # characters
 LARGEST_COUNT = 1 << 40  # of steps: their sum over any run still fits a database's 64 bits
 LARGEST_RETURN = 1e12
 LARGEST_OBSERVATION = 1e9  # |mean| and deviation: beyond, moments are an attack on the shared scaling
@@ -41,7 +44,10 @@ _THETA, _GRADIENT = (
 
 
 class Refused(Exception):
-    """What was sent is not what the protocol allows; the text says why."""
+    """What was sent is not what the protocol allows; the text says why, and may quote what was sent."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__(of_peer(text))
 
 
 class Damaged(Refused):
@@ -168,16 +174,55 @@ def decode_report(content: pb.Report, agent_id: int, expected: Expected) -> Repo
     return Report(task_id, agent_id, gradient, content.version, moments, _stats(content, expected))
 
 
+# Messages as they come from a peer. Text in them is cleaned here, before anything else sees it.
+
+
 def from_agent(data: bytes) -> pb.FromAgent:
-    try:
-        return pb.FromAgent.FromString(data)
-    except DecodeError as error:
-        raise Refused("message: not of this protocol") from error
+    message = _parse(pb.FromAgent, data)
+    if message.HasField("join"):
+        message.join.name = of_peer(message.join.name)
+    return message
 
 
 def from_server(data: bytes) -> pb.FromServer:
+    message = _parse(pb.FromServer, data)
+    if message.HasField("refusal"):
+        message.refusal.reason = of_peer(message.refusal.reason)
+    return message
+
+
+def settings_request(data: bytes) -> pb.SettingsRequest:
+    request = _parse(pb.SettingsRequest, data)
+    request.name = of_peer(request.name)
+    return request
+
+
+def settings_reply(data: bytes) -> pb.SettingsReply:
+    reply = _parse(pb.SettingsReply, data)
+    if len(reply.settings) > MOST_SETTINGS:
+        raise Refused(f"settings: {len(reply.settings)} characters")
+    return reply
+
+
+def status_reply(data: bytes) -> dict[str, Any]:
+    """Of a server that describes itself in JSON; what is in it is looked at by whoever shows it."""
     try:
-        return pb.FromServer.FromString(data)
+        document = json.loads(_parse(pb.StatusReply, data).status)
+    except (ValueError, RecursionError) as error:
+        raise Refused("status: not JSON") from error
+    if not isinstance(document, dict):
+        raise Refused("status: not of this protocol")
+    return document
+
+
+def details(error: Any) -> str:
+    """What a failed call says, without gRPC's preamble: the peer's words, or gRPC's own."""
+    return of_peer((error.details() or error.code().name).rpartition("last error: ")[2])
+
+
+def _parse(kind: type[M], data: bytes) -> M:
+    try:
+        return kind.FromString(data)
     except DecodeError as error:
         raise Damaged("message: not of this protocol") from error
 
@@ -241,6 +286,6 @@ def _stats(content: pb.Report, expected: Expected) -> Stats:
         raise Refused("stats: more steps than a run can have")
     if not all(abs(value) <= LARGEST_RETURN for value in returns):
         raise Refused(f"stats: a return beyond {LARGEST_RETURN:.0e} or not finite")
-    if not all(math.isfinite(value) and len(name) <= 64 for name, value in extra.items()):
-        raise Refused("stats: a value that is not finite, or a name that is too long")
+    if not all(math.isfinite(value) and len(name) <= 64 and name.isprintable() for name, value in extra.items()):
+        raise Refused("stats: a value that is not finite, or a name that is too long or cannot be printed")
     return Stats(content.steps, returns, lengths, extra)

@@ -27,6 +27,7 @@ from afedpg.engine.workloads import BuildWorkload
 from afedpg.errors import AfedpgError
 from afedpg.messages import AgentState, Report, Task
 from afedpg.record.states import stack_states, unstack_states
+from afedpg.terminal import of_peer
 
 GATHER_SECONDS = 60.0
 PATIENCE = 30.0  # seconds until the log says who waits for room; every time doubled
@@ -93,7 +94,8 @@ class Seat:
         self.asked = time.monotonic()
         reason = "the run is over"
         try:
-            self._where, self._node = await self._actor.where.remote()
+            where, self._node = await self._actor.where.remote()
+            self._where = of_peer(where)
             self.asked = None
             await self._crowd.gathered(self.agent_id)
             engine.join(self.agent_id, f"agent-{self.agent_id}", self)
@@ -286,9 +288,9 @@ def _amounts(resources: dict[str, float]) -> str:
 
 
 def _first_line(error: RayError) -> str:
-    return f"{type(error).__name__}: " + str(error).strip().partition("\n")[0][:100]
+    return of_peer(f"{type(error).__name__}: " + str(error).strip().partition("\n")[0], 120)
 
 
 def _last_line(error: RayError) -> str:
     """Of a traceback: what was raised."""
-    return str(error).strip().rpartition("\n")[2]
+    return of_peer(str(error).strip().rpartition("\n")[2])
