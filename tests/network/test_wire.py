@@ -25,7 +25,8 @@ moments = st.none() | st.builds(Moments, st.integers(1, 50).map(float), observed
 finite = st.floats(-1e9, 1e9)
 stats = st.builds(
     Stats, st.integers(0, 10**6), st.lists(finite, max_size=5).map(tuple),
-    st.lists(st.integers(0, 1000), max_size=5).map(tuple), st.dictionaries(st.text(max_size=9).filter(str.isprintable), finite, max_size=3),
+    st.lists(st.integers(0, 1000), max_size=5).map(tuple),
+    st.dictionaries(st.text(max_size=9).filter(str.isprintable), finite, max_size=3),
 )  # fmt: skip
 
 
