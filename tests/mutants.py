@@ -40,6 +40,7 @@ INPUT = "tests/cli/test_bad_input.py"
 POLICY = "tests/agent/test_policy_file.py"
 LIAR = "tests/network/test_hostile_server.py"
 ANSWERS = "tests/agent/test_answers.py"
+ENVIRONMENTS = "tests/agent/test_environments.py"
 
 
 @dataclass(frozen=True)
@@ -224,6 +225,8 @@ MUTANTS = [
            "        return np.asarray(spaces", f"{ANSWERS} category"),
     Mutant("evaluation takes observations that are not finite", "agent/evaluate.py",
            "if not np.isfinite(observation).all():", "if False:", f"{ANSWERS} infinite"),
+    Mutant("agents are compared when their turn comes", "engine/training.py",
+           "    workload.check()\n", "", f"{ENVIRONMENTS} before_anything"),
     # The command line.
     Mutant("alpha may be zero", "config.py", "0 < schedule.alpha <= 1", "0 <= schedule.alpha <= 1", INPUT),
     Mutant("a run folder that exists is written over", "record/folder.py",

@@ -155,6 +155,9 @@ class Workload(Protocol):
     def steps(self) -> int:
         """Environment steps (samples) one report takes, nominally."""
 
+    def check(self) -> None:
+        """What would otherwise be found in mid-run, as agents that do not fit together. Asked once, at the start."""
+
     def initial_theta(self) -> Vector: ...
 
     def start(self, agent_id: int) -> AgentState: ...

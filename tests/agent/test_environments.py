@@ -5,8 +5,10 @@ import numpy as np
 import pytest
 from environments_for_tests import Walk
 
+from afedpg import Own, train
 from afedpg.agent.environments import Environments, kwargs_of, make_environment
 from afedpg.config import from_settings
+from afedpg.engine.evaluation import evaluate_run
 from afedpg.errors import ConfigError
 
 
@@ -83,3 +85,72 @@ def test_an_environment_that_draws_nothing_need_not_know_render_mode():
     finally:
         gymnasium.registry.clear()
         gymnasium.registry.update(registered)
+
+
+class Wide(Walk):
+    observation_space = gymnasium.spaces.Box(-np.inf, np.inf, (3,), np.float64)
+
+
+class Sized(Walk):
+    def __init__(self, size=2):
+        super().__init__()
+        self.observation_space = gymnasium.spaces.Box(-np.inf, np.inf, (size,), np.float64)
+
+
+SHORT = {"agents": 3, "iterations": 2, "steps": 16, "hidden": (2,), "evaluate_episodes": 1}
+
+
+def test_agents_of_different_spaces_are_noticed_before_anything_is_computed(tmp_path):
+    def differing(agent):
+        return Wide() if agent == 2 else Walk()
+
+    arrived = []
+    settings = SHORT | {"on_arrival": lambda *arrival: arrived.append(arrival)}
+    with pytest.raises(ConfigError, match=r"^make_env: agent 2 has observations Box.*agent 0 has Box"):
+        train("walks", **settings, make_env=differing, out=tmp_path / "run")
+    assert not arrived
+    assert not (tmp_path / "run").exists()
+
+
+def test_so_are_agents_whose_arguments_make_different_spaces(tmp_path):
+    registered = dict(gymnasium.registry)
+    gymnasium.register("Sized-v0", entry_point=Sized)
+    try:
+        with pytest.raises(ConfigError, match=r"^env_kwargs: agent 1 has observations"):
+            train("Sized-v0", **SHORT, env_kwargs={"agents": {"1": {"size": 3}}}, out=tmp_path / "run")
+        assert not (tmp_path / "run").exists()
+    finally:
+        gymnasium.registry.clear()
+        gymnasium.registry.update(registered)
+
+
+def test_theta_is_not_evaluated_where_it_does_not_fit(tmp_path):
+    kinds = [Walk, Walk, Walk]
+
+    def changing(agent):
+        return kinds[agent]()
+
+    train("walks", **SHORT, make_env=changing, out=tmp_path / "run")
+    kinds[1] = Wide
+    with pytest.raises(ConfigError, match="make_env: agent 1 has observations"):
+        evaluate_run(tmp_path / "run", episodes=1, own=Own(make_env=changing))
+
+
+def test_environments_are_made_for_the_comparison_only_where_they_may_differ():
+    """One per kind of arguments, one at a time: ten thousand agents alike cost nothing."""
+    opened = []
+
+    class Noted(Walk):
+        def __init__(self):
+            super().__init__()
+            opened.append(self)
+
+        def close(self):
+            opened.remove(self)
+
+    own = Environments(from_settings({"task": "walks", "agents": 500}), lambda agent: Noted())
+    own.compare_all()
+    assert len(opened) == 1  # agent 0's; the others were closed again
+    alike = Environments(from_settings({"task": "CartPole-v1", "agents": 10_000}))
+    alike.make = None  # would be called for any but agent 0's
+    alike.compare_all()

@@ -135,14 +135,30 @@ class Environments:
     def of(self, agent_id: int) -> Live:
         """That agent's live environment, wherever it stands."""
         live = self._live.get(agent_id) or self._adopt(agent_id) or Live(self.make(agent_id), agent_id)
-        if agent_id not in self._live:
-            self._check_shapes(live)
-            self._live[agent_id] = live
+        self._live[agent_id] = live
         self._live.move_to_end(agent_id)
         return live
 
     def make(self, agent_id: int, render_mode: str | None = None) -> Environment:
-        """A fresh environment of that agent, which the caller closes."""
+        """A fresh environment of that agent, with the spaces of agent 0's, which the caller closes."""
+        env = self._make(agent_id, render_mode)
+        if hasattr(self, "actions"):  # else this is agent 0's, the one to compare with
+            try:
+                self._compare(Live(env, agent_id))
+            except ConfigError:
+                env.close()
+                raise
+        return env
+
+    def compare_all(self) -> None:
+        """Makes every environment that differs from the others once, and so compares their spaces.
+
+        That is what the first evaluation makes, and every agent's first rollout; here nothing is computed yet.
+        """
+        for agent_id, _ in self.distinct()[1:]:
+            self.make(agent_id).close()
+
+    def _make(self, agent_id: int, render_mode: str | None) -> Environment:
         if self._make_env is None:
             kwargs = kwargs_of(self._config.agent.env_kwargs, agent_id)
             return make_environment(self._config.environment, kwargs, render_mode)
@@ -183,13 +199,12 @@ class Environments:
         old.env.close()
         return None
 
-    def _check_shapes(self, live: Live) -> None:
-        if not hasattr(self, "actions"):  # this is agent 0's, the one to compare with
-            return
+    def _compare(self, live: Live) -> None:
         mine = (live.observations.size, type(live.actions), live.actions.size)
         if mine != (self.observations.size, type(self.actions), self.actions.size):
+            setting = "env_kwargs" if self._make_env is None else "make_env"
             raise ConfigError(
-                f"make_env: agent {live.agent_id} has observations {live.observations.space} and actions "
+                f"{setting}: agent {live.agent_id} has observations {live.observations.space} and actions "
                 f"{live.actions.space}, agent 0 has {self.observations.space} and {self.actions.space}; "
                 "one policy serves all agents, so shapes must agree"
             )

@@ -66,6 +66,9 @@ class EnvironmentWorkload:
     def steps(self) -> int:
         return self._agent.segment if self._a3c else self._agent.steps
 
+    def check(self) -> None:
+        self.environments.compare_all()
+
     def initial_theta(self) -> Vector:
         return self.policy.initial_theta(stream(self._config.seed, "theta"))
 

@@ -222,7 +222,9 @@ def parts_of(config: Config, own: Own, workers: int = 1) -> tuple[Workload, Serv
         build.check_portable()
     alpha, eta = schedules(config)
     recipe = own.method or RECIPES[config.method]
-    return build(), recipe(own.alpha or alpha, own.eta or eta)
+    workload = build()
+    workload.check()
+    return workload, recipe(own.alpha or alpha, own.eta or eta)
 
 
 def start_state(config: Config, rule: ServerRule, workload: Workload) -> ServerState:

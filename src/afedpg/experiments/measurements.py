@@ -108,6 +108,9 @@ class InOrder:
     def steps(self) -> int:
         return self.problem.steps
 
+    def check(self) -> None:
+        self.problem.check()
+
     def initial_theta(self) -> Vector:
         return self.problem.initial_theta()
 

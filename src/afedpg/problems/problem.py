@@ -58,6 +58,9 @@ class ProblemWorkload:
     def parameters(self) -> int:
         return self.problem.parameters
 
+    def check(self) -> None:
+        """There is nothing in which agents could differ."""
+
     def initial_theta(self) -> Vector:
         return self.problem.initial_theta()
 
