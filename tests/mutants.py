@@ -227,6 +227,8 @@ MUTANTS = [
            "if not np.isfinite(observation).all():", "if False:", f"{ANSWERS} infinite"),
     Mutant("agents are compared when their turn comes", "engine/training.py",
            "    workload.check()\n", "", f"{ENVIRONMENTS} before_anything"),
+    Mutant("an evaluation's episode may never end", "agent/evaluate.py",
+           "not ended and length + 1 < longest", "not ended and length < 10**6", "tests/agent/test_evaluate.py cut"),
     # The command line.
     Mutant("alpha may be zero", "config.py", "0 < schedule.alpha <= 1", "0 <= schedule.alpha <= 1", INPUT),
     Mutant("a run folder that exists is written over", "record/folder.py",

@@ -3,9 +3,10 @@
 import gymnasium
 import numpy as np
 import pytest
-from environments_for_tests import Pictured
+from environments_for_tests import Endless, Pictured, Walk
 
-from afedpg import load_policy, train
+from afedpg import Own, load_policy, resume, train
+from afedpg.agent import evaluate as evaluating
 from afedpg.agent.evaluate import Episodes, Film, evaluate
 from afedpg.agent.work import EnvironmentWorkload
 from afedpg.config import from_settings
@@ -88,3 +89,43 @@ def test_what_is_evaluated_and_delivered_is_scaled_as_in_training(tmp_path):
         returns.append(total)
     (evaluation,) = result.evaluations
     assert evaluation.mean == np.mean(returns)
+
+
+def make_endless(agent):
+    return Endless()
+
+
+def test_an_episode_without_an_end_is_cut_and_counted(monkeypatch):
+    monkeypatch.setattr(evaluating, "MOST_STEPS", 70)
+    work = EnvironmentWorkload(from_settings({"task": "endless", "hidden": (2,)}), make_endless)
+    episodes = run(work, 0, episodes=3)
+    assert (episodes.lengths, episodes.cut) == ((70, 70, 70), 3)
+    limited = run(work, 0, env=gymnasium.wrappers.TimeLimit(Endless(), 90), episodes=2)
+    assert (limited.lengths, limited.cut) == ((90, 90), 0)  # a limit that the task names is not shortened
+    whole = run(work, 0, env=Walk(70), episodes=2)
+    assert (whole.lengths, whole.cut) == ((70, 70), 0)
+
+
+def test_a_task_without_a_time_limit_is_said_at_the_start_and_on_resume(tmp_path, monkeypatch, caplog):
+    monkeypatch.setattr(evaluating, "MOST_STEPS", 70)
+    settings = {"agents": 2, "iterations": 2, "steps": 16, "hidden": (2,), "evaluate_episodes": 2}
+    train("endless", **settings, make_env=make_endless, out=tmp_path / "run")
+    first, last = caplog.messages
+    assert first.startswith("endless: no time limit is known")
+    assert last.startswith("evaluation: 2 of 2 episodes did not end")
+    assert "gymnasium.wrappers.TimeLimit(env, 500)" in first
+    caplog.clear()
+    resume(tmp_path / "run", Own(make_env=make_endless))
+    assert caplog.messages[0] == first
+
+
+def test_the_remedy_for_tasks_without_a_time_limit_works(caplog):
+    settings = {"agents": 1, "iterations": 1, "steps": 16, "hidden": (2,), "evaluate_episodes": 1}
+    config = from_settings({"task": "CliffWalking-v1", **settings})
+    EnvironmentWorkload(config).check()
+    (said,) = caplog.messages
+    assert said.startswith("CliffWalking-v1: no time limit is known")
+    name, _, value = said.rpartition("--env-kwargs ")[2].partition("=")
+    caplog.clear()
+    assert train("CliffWalking-v1", **settings, env_kwargs={name: int(value)}).gradients == 1
+    assert not caplog.messages

@@ -150,13 +150,18 @@ class Environments:
                 raise
         return env
 
-    def compare_all(self) -> None:
-        """Makes every environment that differs from the others once, and so compares their spaces.
+    def compare_all(self) -> list[int]:
+        """Makes every environment that differs from the others once, and so compares their spaces; returns the agents
+        whose episodes have no time limit.
 
         That is what the first evaluation makes, and every agent's first rollout; here nothing is computed yet.
         """
+        endless = [] if time_limit(self.of(0).env) else [0]
         for agent_id, _ in self.distinct()[1:]:
-            self.make(agent_id).close()
+            env = self.make(agent_id)
+            endless += [] if time_limit(env) else [agent_id]
+            env.close()
+        return endless
 
     def _make(self, agent_id: int, render_mode: str | None) -> Environment:
         if self._make_env is None:
@@ -170,6 +175,11 @@ class Environments:
             raise failure(agent_id, "make_env", error) from error
         check_kind(env, f"make_env: agent {agent_id}")
         return env
+
+    @property
+    def by_name(self) -> bool:
+        """Made by Gymnasium from the task's name, with env_kwargs."""
+        return self._make_env is None
 
     def distinct(self) -> list[tuple[int, str]]:
         """One agent for each kind of environment there is, with a name for it; no name where all are alike."""
@@ -243,6 +253,17 @@ def _not_made(task: str, kwargs: Mapping[str, Any], render_mode: str | None, err
             return ConfigError(f"env_kwargs: {task} does not take {dict(kwargs)}: {text}")
     given = f" with {dict(kwargs)}" if kwargs else ""
     return ConfigError(f"task: {task} cannot be made{given}: {type(error).__name__}: {text}")
+
+
+def time_limit(env: Environment) -> int | None:
+    """Steps after which an episode is truncated by a wrapper; None where only the environment itself can end it."""
+    limits = []
+    layer: Any = env
+    while isinstance(layer, gymnasium.Wrapper):
+        if isinstance(layer, gymnasium.wrappers.TimeLimit):
+            limits.append(int(layer._max_episode_steps))
+        layer = layer.env
+    return min(limits, default=None)
 
 
 def kwargs_of(settings: Mapping[str, Any], agent_id: int) -> dict[str, Any]:

@@ -13,21 +13,22 @@ import numpy as np
 from numpy.typing import NDArray
 
 from afedpg.agent.acting import Actor
-from afedpg.agent.environments import Environment, Live
+from afedpg.agent.environments import Environment, Live, time_limit
 from afedpg.agent.normalizer import scaling
 from afedpg.agent.policy import Policy
-from afedpg.errors import AfedpgError, ConfigError
+from afedpg.errors import ConfigError
 from afedpg.messages import Moments
 from afedpg.student import t_quantile
 
 MOST_FRAMES = 300  # of a film: rendering without a graphics card takes a tenth of a second each
-MOST_STEPS = 1_000_000  # an episode that goes on longer is taken for one without an end
+MOST_STEPS = 10_000  # of an evaluation's episode where the task has no time limit: it may never end by itself
 
 
 @dataclass(frozen=True)
 class Episodes:
     returns: tuple[float, ...]
     lengths: tuple[int, ...]
+    cut: int = 0  # of them, after MOST_STEPS
 
     @property
     def mean(self) -> float:
@@ -61,12 +62,14 @@ def evaluate(
 ) -> Episodes:
     """Episodes of `env`, which the caller makes and closes. All randomness comes from `generator`.
 
-    Where agents have environments of their own, one call per agent's environment says how theta does in each.
+    Where agents have environments of their own, one call per agent's environment says how theta does in each. An
+    environment without a time limit gets one, MOST_STEPS.
     """
     live = Live(env, agent_id)
     scale = scaling(statistics, live.observations.size)
     actor = policy.actor(np.asarray(theta, np.float32))
-    returns, lengths = [], []
+    longest = math.inf if time_limit(env) else MOST_STEPS
+    returns, lengths, cut = [], [], 0
     for _ in range(episodes):
         observation = live.reset(int(generator.integers(2**31)))
         total, length, going = 0.0, 0, True
@@ -78,14 +81,12 @@ def evaluate(
             action = _act(actor, scale(observation), deterministic, generator)
             observation, reward, terminated, truncated = live.step(live.actions.to_environment(action))
             live.check_reward(length, reward)
-            total, length, going = total + reward, length + 1, not (terminated or truncated)
-            if length >= MOST_STEPS:
-                raise AfedpgError(
-                    f"evaluation: an episode went on for {MOST_STEPS} steps; give the task a max_episode_steps"
-                )
+            ended = terminated or truncated
+            total, length, going = total + reward, length + 1, not ended and length + 1 < longest
         returns.append(total)
         lengths.append(length)
-    return Episodes(tuple(returns), tuple(lengths))
+        cut += not ended
+    return Episodes(tuple(returns), tuple(lengths), cut)
 
 
 def _act(actor: Actor, observation: NDArray[np.float32], deterministic: bool, generator: np.random.Generator) -> Any:

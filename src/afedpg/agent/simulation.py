@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from afedpg.agent import mujoco_library
 from afedpg.agent.closed_loop import Resets, Simulation, replay
-from afedpg.agent.environments import Environment, Episode
+from afedpg.agent.environments import Environment, Episode, time_limit
 from afedpg.agent.tasks import task_of
 from afedpg.agent.tasks.task import NativeTask, World
 
@@ -52,20 +52,17 @@ class Body:
 
 def body_of(env: Environment) -> Body | str:
     """What the compiled loop needs of `env`, or the reason why it cannot roll it out."""
-    time_limit = _UNLIMITED
     layer: Any = env
     while isinstance(layer, gymnasium.Wrapper):
         if type(layer) not in _HARMLESS:
             return f"it is wrapped in {type(layer).__name__}"
-        if isinstance(layer, gymnasium.wrappers.TimeLimit):
-            time_limit = min(time_limit, int(layer._max_episode_steps))
         layer = layer.env
     kind = type(layer)
     task = task_of(kind)
     if task is None:
         return f"no compiled task is known for {kind.__module__}.{kind.__qualname__}"
     problem = mujoco_library.load() or _difference(layer, task)
-    return problem or Body(task, layer, _world(layer), _simulation(layer, task, time_limit))
+    return problem or Body(task, layer, _world(layer), _simulation(layer, task, time_limit(env) or _UNLIMITED))
 
 
 def _difference(env: Any, task: NativeTask) -> str | None:
@@ -107,12 +104,12 @@ def _world(env: Any) -> World:
     )
 
 
-def _simulation(env: Any, task: NativeTask, time_limit: int) -> Simulation:
+def _simulation(env: Any, task: NativeTask, limit: int) -> Simulation:
     return Simulation(
         model=int(env.model._address),
         data=int(env.data._address),
         frame_skip=int(env.frame_skip),
-        time_limit=time_limit,
+        time_limit=limit,
         timestep=float(env.model.opt.timestep),
         contact_forces=bool(task.contact_forces(env)),
         settings=np.array(task.settings(env), np.float64),

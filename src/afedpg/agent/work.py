@@ -8,6 +8,7 @@ any process, with the same bits.
 
 from __future__ import annotations
 
+import logging
 from typing import Any
 
 import numpy as np
@@ -18,8 +19,8 @@ from afedpg.agent import gradient
 from afedpg.agent.advantage import Row, bootstrapped_returns, gae, standardized
 from afedpg.agent.baseline import Baseline, LinearBaseline, NoBaseline
 from afedpg.agent.critic import MlpBaseline
-from afedpg.agent.environments import Environments, MakeEnv
-from afedpg.agent.evaluate import evaluate
+from afedpg.agent.environments import Environments, MakeEnv, time_limit
+from afedpg.agent.evaluate import MOST_STEPS, evaluate
 from afedpg.agent.native import native_sampler
 from afedpg.agent.normalizer import moments_of
 from afedpg.agent.own_policy import MakePolicy, ModulePolicy
@@ -32,6 +33,8 @@ from afedpg.config import AgentConfig, Config
 from afedpg.errors import ConfigError
 from afedpg.messages import AgentState, Evaluation, Floats, Moments, Report, Stats, Task, Vector
 from afedpg.seeding import branch, stream
+
+_log = logging.getLogger("afedpg")
 
 
 class EnvironmentWorkload:
@@ -48,6 +51,7 @@ class EnvironmentWorkload:
         self._config = config
         self._agent = config.agent
         self._a3c = config.method == "a3c"
+        self._said_cut = False
         self.environments = Environments(config, make_env)
         self.policy = make_the_policy(config, self.environments, make_policy)
         self._baseline = choose_baseline(self._agent, self.environments.observations.size)
@@ -67,7 +71,11 @@ class EnvironmentWorkload:
         return self._agent.segment if self._a3c else self._agent.steps
 
     def check(self) -> None:
-        self.environments.compare_all()
+        endless = self.environments.compare_all()
+        if endless:
+            whose = self._config.task if len(endless) == len(self.environments.distinct()) else f"agents {endless[:9]}"
+            text = "%s: no time limit is known, so an evaluation's episode is cut after %d steps; %s"
+            _log.warning(text, whose, MOST_STEPS, self._remedy)
 
     def initial_theta(self) -> Vector:
         return self.policy.initial_theta(stream(self._config.seed, "theta"))
@@ -118,6 +126,10 @@ class EnvironmentWorkload:
             )
         finally:
             env.close()
+        if outcome.cut and not self._said_cut:  # once: an evaluation may come every few seconds
+            self._said_cut = True
+            text = "evaluation: %d of %d episodes did not end within %d steps and were cut; %s"
+            _log.warning(text, outcome.cut, episodes, MOST_STEPS, self._remedy)
         low, high = outcome.interval
         return Evaluation(kind, outcome.mean, outcome.deviation, low, high, episodes, where)
 
@@ -134,6 +146,13 @@ class EnvironmentWorkload:
                 statistics=statistics if self._agent.scale_observations else None,
             )
         )
+
+    @property
+    def _remedy(self) -> str:
+        """For episodes without an end."""
+        if self.environments.by_name:
+            return "set one, as --env-kwargs max_episode_steps=500"
+        return "set one, as gymnasium.wrappers.TimeLimit(env, 500) in make_env"
 
     @property
     def _uses_baseline(self) -> bool:
@@ -211,7 +230,7 @@ def _check(config: Config, environments: Environments, make_policy: MakePolicy |
     if config.method == "a3c" and make_policy is not None:
         raise ConfigError("method: a3c shares value parameters, which a policy of your own does not have")
     if config.method != "a3c" and config.agent.estimator == "reinforce":
-        longest = getattr(environments.of(0).env.spec, "max_episode_steps", None)
+        longest = time_limit(environments.of(0).env)
         if longest is not None and longest > config.agent.steps:
             raise ConfigError(
                 f"steps: {config.agent.steps} is less than one episode of {config.task}, which may take {longest}, and "
