@@ -229,6 +229,9 @@ MUTANTS = [
            "    workload.check()\n", "", f"{ENVIRONMENTS} before_anything"),
     Mutant("an evaluation's episode may never end", "agent/evaluate.py",
            "not ended and length + 1 < longest", "not ended and length < 10**6", "tests/agent/test_evaluate.py cut"),
+    Mutant("who asks after the run sees its own episodes again", "engine/evaluation.py",
+           'server.iteration, fresh=True)\n\n\ndef film', 'server.iteration)\n\n\ndef film',
+           "tests/agent/test_evaluate.py fresh"),
     # The command line.
     Mutant("alpha may be zero", "config.py", "0 < schedule.alpha <= 1", "0 <= schedule.alpha <= 1", INPUT),
     Mutant("a run folder that exists is written over", "record/folder.py",

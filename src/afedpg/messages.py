@@ -167,8 +167,13 @@ class Workload(Protocol):
 
     def work(self, state: AgentState, task: Task) -> tuple[AgentState, Report]: ...
 
-    def evaluate(self, theta: Floats, statistics: Moments | None, iteration: int) -> list[Evaluation]:
-        """theta itself, on a stream of its own: the same iteration gives the same answer; training never notices."""
+    def evaluate(
+        self, theta: Floats, statistics: Moments | None, iteration: int, fresh: bool = False
+    ) -> list[Evaluation]:
+        """theta itself, on a stream of its own: the same iteration gives the same answer; training never notices.
+
+        `fresh`: on another stream, for who asks after the run; no evaluation of the run itself draws from it.
+        """
 
     def export(self, theta: Floats, statistics: Moments | None) -> tuple[dict[str, NDArray[Any]], dict[str, str]]:
         """What policy.safetensors holds: named tensors, and what is needed to act with them."""

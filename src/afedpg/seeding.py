@@ -8,9 +8,9 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-Purpose = Literal["theta", "agent", "environment", "timing", "evaluation", "baseline"]
+Purpose = Literal["theta", "agent", "environment", "timing", "evaluation", "baseline", "verdict"]
 _PURPOSES: dict[Purpose, int] = {
-    "theta": 0, "agent": 1, "environment": 2, "timing": 3, "evaluation": 4, "baseline": 5,
+    "theta": 0, "agent": 1, "environment": 2, "timing": 3, "evaluation": 4, "baseline": 5, "verdict": 6,
 }  # fmt: skip
 _WORD = (1 << 64) - 1
 

@@ -10,6 +10,7 @@ from afedpg.agent import evaluate as evaluating
 from afedpg.agent.evaluate import Episodes, Film, evaluate
 from afedpg.agent.work import EnvironmentWorkload
 from afedpg.config import from_settings
+from afedpg.engine.evaluation import evaluate_run
 from afedpg.errors import ConfigError
 from afedpg.seeding import stream
 
@@ -95,6 +96,10 @@ def make_endless(agent):
     return Endless()
 
 
+def make_walk(agent):
+    return Walk()
+
+
 def test_an_episode_without_an_end_is_cut_and_counted(monkeypatch):
     monkeypatch.setattr(evaluating, "MOST_STEPS", 70)
     work = EnvironmentWorkload(from_settings({"task": "endless", "hidden": (2,)}), make_endless)
@@ -129,3 +134,26 @@ def test_the_remedy_for_tasks_without_a_time_limit_works(caplog):
     caplog.clear()
     assert train("CliffWalking-v1", **settings, env_kwargs={name: int(value)}).gradients == 1
     assert not caplog.messages
+
+
+def test_who_asks_after_the_run_sees_fresh_episodes(tmp_path, monkeypatch):
+    """None that the run itself played, with any seed; and the same ones whenever the same are asked for."""
+    seeds = []
+    reset = Walk.reset
+
+    def noting(env, *, seed=None, options=None):
+        seeds.append(seed)
+        return reset(env, seed=seed, options=options)
+
+    monkeypatch.setattr(Walk, "reset", noting)
+    settings = {"agents": 2, "iterations": 4, "steps": 16, "hidden": (2,), "evaluate_every": 1, "evaluate_episodes": 3}
+    train("walks", **settings, make_env=make_walk, out=tmp_path / "run")
+    played, asked = set(seeds), {}
+    for seed in (None, 0, 1, None, 1):
+        seeds.clear()
+        evaluations = evaluate_run(tmp_path / "run", 3, seed=seed, own=Own(make_env=make_walk))
+        assert not played & set(seeds)
+        asked.setdefault(seed, (list(seeds), evaluations))
+        assert asked[seed] == (seeds, evaluations)
+    assert asked[None] == asked[0]  # the run's own seed
+    assert not set(asked[0][0]) & set(asked[1][0])

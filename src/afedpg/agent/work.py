@@ -32,7 +32,7 @@ from afedpg.agent.spaces import BoxActions
 from afedpg.config import AgentConfig, Config
 from afedpg.errors import ConfigError
 from afedpg.messages import AgentState, Evaluation, Floats, Moments, Report, Stats, Task, Vector
-from afedpg.seeding import branch, stream
+from afedpg.seeding import Purpose, branch, stream
 
 _log = logging.getLogger("afedpg")
 
@@ -103,21 +103,30 @@ class EnvironmentWorkload:
         )
         return state | changed | fitted, report
 
-    def evaluate(self, theta: Floats, statistics: Moments | None, iteration: int) -> list[Evaluation]:
+    def evaluate(
+        self, theta: Floats, statistics: Moments | None, iteration: int, fresh: bool = False
+    ) -> list[Evaluation]:
         """theta on every environment that differs from the others, as `evaluate_kind` says."""
         record = self._config.record
         kinds = ("sampled", "deterministic") if record.evaluate_kind == "both" else (record.evaluate_kind,)
         scaled_by = statistics if self._agent.scale_observations else None
+        seed = self._config.seed
+        purpose: Purpose = "verdict" if fresh else "evaluation"
         return [
-            self._evaluate(theta, scaled_by, agent_id, where, kind, iteration)
+            self._evaluate(theta, scaled_by, agent_id, where, kind, stream(seed, purpose, agent_id, iteration))
             for agent_id, where in self.environments.distinct()
             for kind in kinds
         ]
 
     def _evaluate(
-        self, theta: Floats, statistics: Moments | None, agent_id: int, where: str, kind: str, iteration: int
+        self,
+        theta: Floats,
+        statistics: Moments | None,
+        agent_id: int,
+        where: str,
+        kind: str,
+        generator: np.random.Generator,
     ) -> Evaluation:
-        generator = stream(self._config.seed, "evaluation", agent_id, iteration)
         episodes = self._config.record.evaluate_episodes
         env = self.environments.make(agent_id)
         try:

@@ -15,13 +15,13 @@ from afedpg.errors import AfedpgError, ConfigError
 
 def add_commands(commands: Any) -> None:
     example = "afedpg evaluate runs/swimmer-afedpg-seed0 --episodes 20 --video swim.gif"
-    parser = command(commands, "evaluate", "how good is a run's theta", example, _evaluate)
+    parser = command(commands, "evaluate", "how good is a run's theta, in episodes it never played", example, _evaluate)
     add_run(parser)
     parser.add_argument("--episodes", type=int, default=50, metavar="N", help="episodes of each kind (default: 50)")
     kinds = ("both", "sampled", "deterministic")
     parser.add_argument("--kind", choices=kinds, default="both", help="how theta acts (default: both)")
-    parser.add_argument("--seed", type=int, metavar="S", help="other episodes than the run's own seed gives")
-    parser.add_argument("--video", metavar="FILE", help="also film one deterministic episode, as .mp4 or .gif")
+    parser.add_argument("--seed", type=int, metavar="S", help="other episodes; without it the same ones every time")
+    parser.add_argument("--video", metavar="FILE", help="also film the first deterministic episode, as .mp4 or .gif")
     help = "fold a run's journal again and compare theta bit for bit"
     parser = command(commands, "replay", help, "afedpg replay runs/quadratic-afedpg-seed0", _replay)
     add_run(parser)
@@ -33,7 +33,7 @@ def _evaluate(options: argparse.Namespace) -> int:
     from afedpg.engine.evaluation import evaluate_run, film_run
 
     if options.video:  # first: a video that cannot be made says so before the episodes are spent
-        filmed = film_run(options.run, Path(options.video))
+        filmed = film_run(options.run, Path(options.video), seed=options.seed)
         if not options.json:
             print(f"{options.video}: one episode, return {filmed:.6g}", flush=True)
     evaluations = evaluate_run(options.run, options.episodes, options.kind, options.seed)

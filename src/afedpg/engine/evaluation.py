@@ -24,7 +24,10 @@ _ACTING = ("make_env", "make_policy")  # the own parts that matter here; how the
 def evaluate_run(
     path: str | Path, episodes: int = 50, kind: str = "both", seed: int | None = None, own: Own = Own()
 ) -> list[Evaluation]:
-    """theta of the newest checkpoint on fresh episodes; another `seed` gives other episodes."""
+    """theta of the newest checkpoint on fresh episodes: the run itself never played them, whatever the `seed`.
+
+    They are the same ones every time; another `seed` than the run's gives others.
+    """
     if episodes < 1:
         raise ConfigError(f"episodes: {episodes}; at least 1 is needed")
     folder = folders.open_run(Path(path))
@@ -36,11 +39,13 @@ def evaluate_run(
     config = replace(config, record=record, seed=config.seed if seed is None else seed)
     workload = own.workload(config)()
     check_fit(folder, server, workload.parameters)
-    return workload.evaluate(server.theta.astype(np.float32), server.statistics, server.iteration)
+    return workload.evaluate(server.theta.astype(np.float32), server.statistics, server.iteration, fresh=True)
 
 
-def film_run(path: str | Path, video: Path, own: Own = Own()) -> float:
-    """One deterministic episode of agent 0's environment as an mp4 or a gif; returns its return."""
+def film_run(path: str | Path, video: Path, own: Own = Own(), seed: int | None = None) -> float:
+    """The first deterministic episode that `evaluate_run` plays in agent 0's environment, as an mp4 or a gif; returns
+    its return.
+    """
     from afedpg.agent.evaluate import Film, check_video, evaluate
     from afedpg.agent.work import EnvironmentWorkload
 
@@ -59,7 +64,7 @@ def film_run(path: str | Path, video: Path, own: Own = Own()) -> float:
     statistics = server.statistics if config.agent.scale_observations else None
     env, film = workload.environments.make(0, render_mode="rgb_array"), Film()
     try:
-        generator = stream(config.seed, "evaluation", 0, server.iteration)
+        generator = stream(config.seed if seed is None else seed, "verdict", 0, server.iteration)
         outcome = evaluate(workload.policy, server.theta, statistics, env, 1, True, generator, on_step=film.shoot)
         film.write(video, env.metadata.get("render_fps", 30))
     finally:

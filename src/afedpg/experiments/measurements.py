@@ -124,8 +124,10 @@ class InOrder:
         self.shared, report = self.problem.work(self.shared, task)
         return state, report
 
-    def evaluate(self, theta: Floats, statistics: Moments | None, iteration: int) -> list[Evaluation]:
-        return self.problem.evaluate(theta, statistics, iteration)
+    def evaluate(
+        self, theta: Floats, statistics: Moments | None, iteration: int, fresh: bool = False
+    ) -> list[Evaluation]:
+        return self.problem.evaluate(theta, statistics, iteration, fresh)
 
     def export(self, theta: Floats, statistics: Moments | None) -> tuple[dict[str, NDArray[Any]], dict[str, str]]:
         return self.problem.export(theta, statistics)

@@ -82,7 +82,9 @@ class ProblemWorkload:
         state = {**state, "used": np.array([used + 1])}
         return state, Report(task.task_id, task.agent_id, gradient, task.version, None, Stats(1, (reward,), (1,)))
 
-    def evaluate(self, theta: Floats, statistics: Moments | None, iteration: int) -> list[Evaluation]:
+    def evaluate(
+        self, theta: Floats, statistics: Moments | None, iteration: int, fresh: bool = False
+    ) -> list[Evaluation]:
         value = self.problem.value(theta.astype(np.float64))
         return [Evaluation("exact", value, low=value, high=value)]
 
