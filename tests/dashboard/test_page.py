@@ -6,85 +6,16 @@ import json
 import math
 import re
 import signal
-import threading
 from pathlib import Path
 
 import pytest
 from asking import small_run
 from federations import wait_until
+from looking import PATIENCE, drawn, folder_of, number, picture, tile
 
 SCREENSHOTS = Path(__file__).parents[2] / "build" / "screenshots"
 HOSTILE = "<img src=x onerror=alert(1)>&lt;b&gt;"
-PATIENCE = 20_000  # milliseconds, on a busy machine
-DESKTOP, PHONE = {"width": 1440, "height": 1000}, {"width": 390, "height": 844}
-
-
-@pytest.fixture
-def serve(start_command):
-    """`afedpg dashboard` as people start it; returns its URL."""
-
-    def start(root, *options):
-        process = start_command("dashboard", root, "--port", "0", "--json", *options)
-        line = []
-        reader = threading.Thread(target=lambda: line.append(process.stdout.readline()), daemon=True)
-        reader.start()
-        reader.join(60)
-        assert line, "the dashboard says where it is"
-        assert line[0], process.stderr.read()
-        return json.loads(line[0])["url"]
-
-    return start
-
-
-@pytest.fixture
-def open_page(chromium):
-    """A page that may say nothing on its console."""
-    complaints: list[str] = []
-    contexts = []
-
-    def open_at(url, viewport=DESKTOP, scheme="light"):
-        contexts.append(chromium.new_context(viewport=viewport, color_scheme=scheme))
-        page = contexts[-1].new_page()
-        page.set_default_timeout(PATIENCE)
-        page.on("console", lambda message: complaints.append(f"{message.type}: {message.text}"))
-        page.on("pageerror", lambda error: complaints.append(str(error)))
-        page.on("requestfailed", lambda request: complaints.append(f"{request.failure}: {request.url}"))
-        page.on("dialog", lambda dialog: complaints.append(f"dialog: {dialog.message}"))
-        page.goto(url)
-        return page
-
-    yield open_at
-    for context in contexts:
-        context.close()
-    assert complaints == []
-
-
-def tile(page, name):
-    return page.locator("#tiles div", has=page.get_by_text(name, exact=True)).locator(".big").inner_text()
-
-
-def number(text):
-    return int(text.replace(",", ""))
-
-
-def picture(page, figure):
-    """The pixels of a picture, once it is drawn."""
-    return page.evaluate(f"document.querySelector('#{figure} canvas').toDataURL()")
-
-
-def drawn(page, figure):
-    """Waits until something is: a frame after its data, and the timeline's data come after the others'."""
-    blank = """(figure) => {
-      const canvas = document.querySelector(`#${figure} canvas`);
-      const empty = Object.assign(document.createElement("canvas"), { width: canvas.width, height: canvas.height });
-      return canvas.toDataURL() === empty.toDataURL();
-    }"""
-    wait_until(lambda: not page.evaluate(blank, figure), what=f"{figure} is drawn")
-
-
-def folder_of(page):
-    """Where the page's modules lie."""
-    return page.evaluate("document.querySelector('script').src.replace(/main.js$/, '')")
+PHONE = {"width": 390, "height": 844}
 
 
 def keep(page, name):

@@ -23,6 +23,11 @@ export function recolor() {
   for (const board of boards) board.redraw();
 }
 
+/** Paper shows at once what the screen shows piece by piece. */
+export function drawAll() {
+  for (const board of boards) board.draw();
+}
+
 const inSight = new IntersectionObserver((entries) => {
   for (const entry of entries) {
     const board = [...boards].find((board) => board.canvas === entry.target);
@@ -70,12 +75,14 @@ export class Board {
     if (this.waiting) return;
     this.waiting = true;
     requestAnimationFrame(() => {
-      this.waiting = this.stale = false;
-      this.#draw();
+      this.waiting = false;
+      this.draw();
     });
   }
 
-  #draw() {
+  /** Now, whether it is in sight or not. */
+  draw() {
+    this.stale = false;
     const width = this.width, height = this.height, density = window.devicePixelRatio || 1;
     if (!width) return;
     const pixels = [Math.round(width * density), Math.round(height * density)];

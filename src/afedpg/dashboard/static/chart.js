@@ -4,6 +4,7 @@ import { addTable, Board } from "./canvas.js";
 import { identity, linearTicks, logTicks, scale, short, timeAxis } from "./scales.js";
 
 const TABLE_ROWS = 60;
+const REACH = 12; // pixels beyond its ends at which a series still speaks
 
 export class Chart {
   /** options: height. What is drawn comes with `show`. */
@@ -208,12 +209,23 @@ export class Chart {
     const found = [];
     for (const series of this.model.series) {
       if (series.quiet || series.kind === "band" || !series.x.length) continue;
-      const i = series.width ? Math.min(series.x.length - 1, Math.max(0, Math.floor((x - series.x[0]) / series.width))) : nearest(series.x, x);
+      if (!this.#covers(series, x)) continue;
+      const i = series.width ? Math.floor((x - series.x[0]) / series.width) : nearest(series.x, x);
       const y = series.y[i];
       if (y === null || y === undefined || (this.model.y.log && y <= 0)) continue;
       found.push({ series, x: series.width ? series.x[i] + series.width / 2 : series.x[i], y, i });
     }
     return found.sort((a, b) => Math.abs(a.x - x) - Math.abs(b.x - x));
+  }
+
+  /** A series says nothing of where it is not: a run that ended has no return later on. */
+  #covers({ x: places, width = 0 }, x) {
+    const { area, x0, x1 } = this.axes;
+    const first = places[0], last = places.at(-1) + width;
+    if (width) return x >= first && x < last;
+    const half = (last - first) / Math.max(1, places.length - 1) / 2; // of the way from point to point
+    const reach = Math.max(half, (REACH * (x1 - x0)) / (area.right - area.left));
+    return x >= first - reach && x <= last + reach;
   }
 
   #tell(x) {

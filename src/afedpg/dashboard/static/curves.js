@@ -45,6 +45,13 @@ export function smooth(x, values, reach) {
   });
 }
 
+/** Of runs that differ in their seed alone, one per seed, the first by name: the same run twice would narrow the band. */
+export function onePerSeed(group) {
+  const kept = new Map();
+  for (const one of [...group].sort((a, b) => (a.run.name < b.run.name ? -1 : 1))) if (!kept.has(one.run.seed)) kept.set(one.run.seed, one);
+  return [...kept.values()];
+}
+
 /** {x, y, low, high}: the mean of several curves and its 95% interval, where all of them are. */
 export function meanOf(curves) {
   const known = curves.map(({ x, y }) => {

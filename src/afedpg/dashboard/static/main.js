@@ -1,6 +1,6 @@
 // The page: which runs are shown, and what of them where.
 
-import { recolor } from "./canvas.js";
+import { drawAll, recolor } from "./canvas.js";
 import { Pictures } from "./pictures.js";
 import { RunList } from "./runs.js";
 import { Store } from "./store.js";
@@ -78,6 +78,16 @@ byId("theme").addEventListener("click", () => {
 matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => {
   recolor();
   pictures.show();
+});
+addEventListener("beforeprint", () => {
+  document.documentElement.dataset.theme = "light"; // paper is
+  recolor();
+  pictures.show([]);
+  drawAll();
+});
+addEventListener("afterprint", () => {
+  wear(byId("theme").dataset.value);
+  pictures.show([]);
 });
 if (matchMedia("(max-width: 860px)").matches) byId("runs").open = false;
 

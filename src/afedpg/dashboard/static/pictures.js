@@ -2,7 +2,7 @@
 
 import { colors } from "./canvas.js";
 import { Chart } from "./chart.js";
-import { along, joined, meanOf, REACHES, smooth } from "./curves.js";
+import { along, joined, meanOf, onePerSeed, REACHES, smooth } from "./curves.js";
 import { Detail } from "./detail.js";
 import { bytes, count, number, seconds, short } from "./scales.js";
 import { Timeline } from "./timeline.js";
@@ -69,7 +69,9 @@ export class Pictures {
     if (!ready.length) return;
     if (!ready.includes(this.focus)) this.focus = ready[0];
     this.#chooser(ready);
-    this.list.together = byId("seeds").checked;
+    const several = [...Map.groupBy(ready.map((id) => this.list.of(id)), (run) => run.group).values()];
+    byId("seeds").disabled = !several.some((runs) => new Set(runs.map((run) => run.seed)).size > 1);
+    this.list.together = byId("seeds").checked && !byId("seeds").disabled;
     this.list.mark();
     const shown = ready.map((id) => ({ run: this.list.of(id), data: this.store.data.get(id), color: this.list.color(id), dash: this.list.dash(id) }));
     const main = shown.find(({ run }) => run.id === this.focus);
@@ -92,9 +94,10 @@ export class Pictures {
 
   #legend(shown) {
     const entries = new Map(); // text -> colour
-    for (const { run, color } of shown) {
-      const seeds = this.list.together ? shown.filter((other) => other.run.group === run.group).length : 1;
-      entries.set(seeds > 1 ? groupName(run, seeds) : run.name, color);
+    for (const group of this.#groups(shown)) {
+      const counted = onePerSeed(group), twice = group.filter((one) => !counted.includes(one)).map(({ run }) => run.name);
+      const name = counted.length > 1 ? groupName(counted[0].run, counted.length) : counted[0].run.name;
+      entries.set(twice.length ? `${name}; left out, a seed that is there already: ${twice.join(", ")}` : name, group[0].color);
     }
     byId("legend").hidden = shown.length < 2;
     byId("legend").replaceChildren(...[...entries].map(([text, color]) => {
@@ -104,16 +107,18 @@ export class Pictures {
     }));
   }
 
+  /** Runs that are drawn as one, or each by itself. */
+  #groups(shown) {
+    return this.list.together ? [...Map.groupBy(shown, ({ run }) => run.group).values()] : shown.map((one) => [one]);
+  }
+
   #showReturn(shown) {
     const axis = this.axis, reach = this.#reach(shown.map(({ run, data }) => along(data, run, axis)));
     const clock = shown.every(({ run }) => run.engine === "virtual") ? "virtual time" : "time";
     const x = axis === "seconds" ? { ...AXES.seconds, label: clock } : AXES[axis];
-    const series = [], groups = Map.groupBy(shown, ({ run }) => run.group);
-    const bands = byId("seeds").checked;
-    byId("seeds").disabled = ![...groups.values()].some((group) => group.length > 1);
-    for (const group of groups.values()) {
-      if (bands && group.length > 1) series.push(...this.#band(group, axis, reach));
-      else for (const one of group) series.push(...this.#curve(one, axis, reach));
+    const series = [];
+    for (const group of this.#groups(shown).map(onePerSeed)) {
+      series.push(...(group.length > 1 ? this.#band(group, axis, reach) : this.#curve(group[0], axis, reach)));
     }
     const told = shown.map(({ run, data }) => `${run.name}: ${number(run.return)} after ${count(data.gradients)} gradients`);
     this.return.show({ series, x, y: { label: "return", read: number } }, `Return against ${x.label}. ${told.join("; ")}.`);

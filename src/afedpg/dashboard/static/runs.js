@@ -54,9 +54,7 @@ export class RunList {
   }
 
   #filtered() {
-    const words = byId("filter").value.toLowerCase().split(/\s+/).filter(Boolean);
-    const text = (run) => `${run.name} ${run.task} ${run.method} ${run.engine} ${run.state} seed${run.seed} ${run.agents} agents`.toLowerCase();
-    return this.store.runs.filter((run) => words.every((word) => text(run).includes(word)));
+    return matching(this.store.runs, byId("filter").value);
   }
 
   show() {
@@ -135,6 +133,24 @@ export class RunList {
       item.style.setProperty("--mine", shown ? this.color(id) : "transparent");
     }
   }
+}
+
+/**
+ * The runs of which every word of `text` holds. A word that is a value of some run, as its method or its seed, stands for
+ * that value: `fedpg` is not afedpg, `seed1` not seed10. One that is none is looked for among the words of the names, and
+ * only one that is nowhere whole, as half a word is while it is typed, within them.
+ */
+export function matching(runs, text) {
+  const words = text.toLowerCase().replace(/\bseed\s+(?=\d)/g, "seed").replace(/\b(\d+)\s+agents?\b/g, "$1agents").split(/\s+/).filter(Boolean);
+  const values = ({ name, task, method, engine, state, seed, agents }) =>
+    [task, method, engine, state, `seed${seed}`, `${agents}agents`, name, ...name.split("/")].map((value) => value.toLowerCase());
+  const ways = [
+    (run, word) => values(run).includes(word),
+    (run, word) => run.name.toLowerCase().split(/[^\p{L}\p{N}]+/u).includes(word),
+    (run, word) => values(run).some((value) => value.includes(word)),
+  ];
+  const holds = words.map((word) => [word, ways.find((way) => runs.some((run) => way(run, word))) ?? ways.at(-1)]);
+  return runs.filter((run) => holds.every(([word, way]) => way(run, word)));
 }
 
 /** Whoever has not chosen sees what goes on now, or else what was written last; where there is no room, what is over goes. */
