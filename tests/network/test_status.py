@@ -58,13 +58,12 @@ def test_after_a_kill_the_server_is_stopped_and_its_agents_counts_go_on(
 def test_of_a_finished_run_it_says_so_and_who_never_answered(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    afedpg.train("quadratic", agents=2, iterations=10, engine="local", out=tmp_path / "run")
+    afedpg.train("quadratic", agents=1, iterations=20, engine="local", out=tmp_path / "run")
     _, document = said(capsys, tmp_path / "run")
     base = Database(tmp_path / "run" / "run.db")
-    idle = {**document["agents"][0], "agent": 2, "gradients": 0, "state": "working"}
-    away = {**document["agents"][0], "agent": 3, "state": "away"}
-    working = [{**agent, "state": "working"} for agent in document["agents"]]
-    base.note("status", json.dumps({**document, "agents": [*working, idle, away]}))
+    changes = ({"state": "working"}, {"state": "waiting"}, {"state": "working", "gradients": 0}, {"state": "away"})
+    agents = [{**document["agents"][0], "agent": number, **change} for number, change in enumerate(changes)]
+    base.note("status", json.dumps({**document, "agents": agents}))
     base.close()
     text, document = said(capsys, tmp_path / "run")
     assert (document["state"], document["gradients"]) == ("finished", 20)
