@@ -3,7 +3,7 @@
     Task   (server -> agent)   theta~ and the iteration it belongs to
     Report (agent -> server)   a gradient of the expected return, uphill, and where it was taken
 
-The server is a fold over events: Join | Report | Rejected | Leave | CloseRound | Restart.
+The server is a fold over events: Join | Report | Rejected | Leave | CloseRound | Restart | Revoke.
 """
 
 from __future__ import annotations
@@ -120,7 +120,14 @@ class Restart:
     """The server process was started again: whatever was handed out before is void, and so is an open round."""
 
 
-Event = Join | Report | Rejected | Leave | CloseRound | Restart
+@dataclass(frozen=True, slots=True)
+class Revoke:
+    """An agent is no longer trusted: it leaves, and its observation moments are taken out of the statistics."""
+
+    agent_id: int
+
+
+Event = Join | Report | Rejected | Leave | CloseRound | Restart | Revoke
 
 
 @dataclass(frozen=True, slots=True)

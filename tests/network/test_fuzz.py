@@ -29,7 +29,7 @@ GRADIENT = np.linspace(-1, 1, SIZE, dtype=np.float32)
 
 def report(task: Task, generator: random.Random, shared: bool) -> Report:
     stats = Stats(1, (generator.random(),), (1,), {"loss": generator.random()})
-    moments = Moments(5.0, np.zeros(3), np.ones(3)) if shared else None
+    moments = Moments(2.0, np.zeros(3), np.ones(3)) if shared else None
     return Report(task.task_id, task.agent_id, GRADIENT, task.version, moments, stats)
 
 

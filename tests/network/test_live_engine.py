@@ -17,7 +17,8 @@ from afedpg.engine.grpc import federation_pb2 as pb
 from afedpg.engine.grpc.port import AgentPort
 from afedpg.engine.grpc.wire import encode_report
 from afedpg.engine.status import recall
-from afedpg.messages import Report, Stats, Task
+from afedpg.messages import Moments, Report, Stats, Task
+from afedpg.server.moments import take
 
 SIZE = 6
 
@@ -265,7 +266,7 @@ def test_who_is_being_sent_a_task_still_hears_the_last_word(tmp_path: Path, last
             served.engine.ended = True
             ending = [asyncio.ensure_future(served.service.dismiss())]
         else:
-            served.engine.expel(0, "removed from the allow-list")
+            served.engine.revoke(0, "removed from the allow-list")
             ending = []
         await asyncio.sleep(0.01)
         port.context.open.set()
@@ -369,3 +370,25 @@ def test_a_failing_journal_ends_the_run_and_applies_nothing_more(tmp_path: Path,
         served.close()
 
     asyncio.run(run())
+
+
+@pytest.mark.parametrize("there", [True, False], ids=["connected", "gone"])
+def test_who_is_taken_off_the_allow_list_takes_its_observations_along(tmp_path: Path, there: bool) -> None:
+    """At the first look, too: the list may have changed while the server was down."""
+
+    async def test(served: Served) -> None:
+        ports = await connected(served, 2)
+        for port in ports:
+            served.service.roster.number(port.name)
+        server, moments = served.federation.server, Moments(2.0, np.zeros(1), np.ones(1))
+        for agent_id in range(2):
+            server.statistics = take(server.observed, server.statistics, agent_id, moments)
+        if not there:
+            served.engine.leave(1, ports[1], "gone")
+        served.service.roster._allowed = frozenset({"agent-0"})
+        served.service.revoke()
+        assert list(server.observed.slots) == list(server.outstanding) == [0]
+        assert server.statistics is not None and server.statistics.count == 2
+        assert states(served) == {0: True, 1: False}
+
+    live(tmp_path, test)

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import copy
+
 import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 from support import Fold, answer
 
-from afedpg.messages import Moments
-from afedpg.server.moments import merge, why_not
+from afedpg.messages import Leave, Moments, Revoke
+from afedpg.server.moments import merge, outliers, why_not
 from afedpg.server.rules import afedpg
 from afedpg.server.schedules import Constant
+from afedpg.server.state import begin_with, from_tree, to_tree
 
 
 def two_pass(observations):
@@ -59,3 +63,135 @@ def test_the_merged_statistics_go_out_with_the_next_task():
     assert (task.statistics.count, *task.statistics.mean, *task.statistics.m2) == (3, *whole.mean, *whole.m2)
     assert server.state.arrivals[0].bytes_up == 2 * 4 + 3 * 8
     assert server.state.arrivals[0].bytes_down == 2 * 4 + 3 * 8
+
+
+RULE = afedpg(Constant(0.1), Constant(0.1))
+USUAL = np.array([1.0, 0.05, 0.0])  # deviations; the last quantity never changes
+LIES = {
+    "a huge mean": Moments(1024.0, np.full(3, 1e9), np.zeros(3)),
+    "ten and ten": Moments(1024.0, np.full(3, 10.0), np.full(3, 1024 * 100.0)),
+    "one quantity alone": Moments(1024.0, np.zeros(3), 1024 * np.array([1.0, 1e4, 0.0])),
+}
+
+
+def honest(generator):
+    return two_pass(generator.standard_normal((1024, 3)) * USUAL)
+
+
+def told(server, agent_id, moments):
+    server(answer(server.tasks[agent_id], [1.0, 0.0], moments=moments))
+    assert server.state.rejected is None
+
+
+def deviation(server):
+    statistics = server.state.statistics
+    return np.sqrt(statistics.m2 / statistics.count)
+
+
+def rounds(server, agents, count, generator):
+    for _ in range(count):
+        for agent_id in agents:
+            told(server, agent_id, honest(generator))
+
+
+@pytest.mark.parametrize("lie", LIES.values(), ids=LIES)
+@pytest.mark.parametrize("first", [True, False], ids=["before all others", "later"])
+@pytest.mark.parametrize("agents", [2, 3, 8])
+def test_one_lie_does_not_change_how_observations_are_scaled(lie, first, agents):
+    """The liar leaves after it. Before all others nobody can tell; later the others do."""
+    server, generator = Fold(RULE, np.zeros(2), agents), np.random.default_rng(0)
+    liar, others = agents - 1, range(agents - 1)
+    if not first:
+        rounds(server, range(agents), 20, generator)
+        rounds(server, others, 2, generator)  # of two agents, the one that has reported more is believed
+    told(server, liar, lie)
+    if not first:
+        np.testing.assert_allclose(deviation(server), USUAL, rtol=0.2)  # at once
+    server(Leave(liar))
+    rounds(server, others, 20, generator)
+    assert server.state.observed.aside == {liar}
+    np.testing.assert_allclose(deviation(server), USUAL, rtol=0.2)
+    np.testing.assert_allclose(server.state.statistics.mean, 0, atol=0.2)
+
+
+def test_a_fast_liar_that_observes_nothing_does_not_hide_what_the_others_observe():
+    server, generator = Fold(RULE, np.zeros(2), 4), np.random.default_rng(0)
+    for _ in range(20):
+        rounds(server, range(3), 1, generator)
+        for _ in range(200):
+            told(server, 3, Moments(2048.0, np.zeros(3), np.full(3, 1e-20)))
+    np.testing.assert_allclose(deviation(server), USUAL, rtol=0.2)
+
+
+def test_honest_agents_are_merged_as_they_arrive_bit_for_bit():
+    """Speeds differ by twenty, means by a deviation, and one quantity is another constant for everybody."""
+    server, generator, merged = Fold(RULE, np.zeros(2), 3), np.random.default_rng(0), None
+    for turn in range(400):
+        agent_id = 1 if turn % 20 == 0 else 2 if turn % 20 == 10 else 0
+        part = two_pass(agent_id * np.array([1.0, 0.05, 9.81]) + generator.standard_normal((64, 3)) * USUAL)
+        told(server, agent_id, part)
+        merged = merge(merged, part)
+    assert server.state.observed.aside == frozenset()
+    assert server.state.statistics.mean.tobytes() == merged.mean.tobytes()
+    assert server.state.statistics.m2.tobytes() == merged.m2.tobytes()
+
+
+def test_a_revoked_agents_moments_are_taken_out():
+    server, without = (Fold(RULE, np.zeros(2), 3) for _ in range(2))
+    for each, agents in (server, range(3)), (without, range(2)):
+        generators = [np.random.default_rng(agent_id) for agent_id in range(3)]
+        for _ in range(10):
+            for agent_id in agents:
+                told(each, agent_id, honest(generators[agent_id]))
+    assert server(Revoke(2)) == []
+    assert (server.state.statistics.count, 2 in server.state.outstanding) == (20 * 1024, False)
+    np.testing.assert_allclose(server.state.statistics.m2, without.state.statistics.m2, rtol=1e-12)
+    np.testing.assert_allclose(server.state.statistics.mean, without.state.statistics.mean, rtol=1e-9, atol=1e-15)
+    server(Revoke(0))
+    server(Revoke(1))
+    assert server.state.statistics is None
+
+
+def test_statistics_that_a_run_began_with_have_a_vote_and_stay():
+    server, generator = Fold(RULE, np.zeros(2), 2), np.random.default_rng(0)
+    begin_with(server.state, honest(generator))
+    rounds(server, range(2), 10, generator)
+    told(server, 1, LIES["a huge mean"])
+    assert server.state.observed.aside == {1}
+    server(Revoke(0))
+    server(Revoke(1))
+    assert server.state.statistics.count == 1024
+
+
+@pytest.mark.parametrize("lie", LIES.values(), ids=LIES)
+def test_a_checkpoint_knows_whose_moments_are_whose(lie):
+    server, generator = Fold(RULE, np.zeros(2), 3), np.random.default_rng(0)
+    rounds(server, range(3), 5, generator)
+    told(server, 2, lie)
+    again = Fold(RULE, np.zeros(2), 0)
+    again.state, again.tasks = from_tree(copy.deepcopy(to_tree(server.state))), dict(server.tasks)
+    for each in server, again:
+        rounds(each, range(3), 5, np.random.default_rng(1))
+        each(Revoke(1))
+    assert again.state.observed.aside == server.state.observed.aside
+    assert again.state.statistics.m2.tobytes() == server.state.statistics.m2.tobytes()
+
+
+def test_an_older_checkpoint_has_all_moments_in_one():
+    server, generator = Fold(RULE, np.zeros(2), 3), np.random.default_rng(0)
+    rounds(server, range(3), 5, generator)
+    tree = to_tree(server.state)
+    del tree["observed"]
+    again = from_tree(tree)
+    assert again.statistics.m2.tobytes() == server.state.statistics.m2.tobytes()
+    assert list(again.observed.slots) == [-1]
+
+
+def test_nobody_is_an_outlier_alone():
+    assert outliers({}) == outliers({3: server_slot()}) == frozenset()
+
+
+def server_slot():
+    server = Fold(RULE, np.zeros(2), 1)
+    told(server, 0, LIES["a huge mean"])
+    return server.state.observed.slots[0]

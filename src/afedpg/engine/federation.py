@@ -51,11 +51,14 @@ class Federation:
 
     def apply(self, event: Event, seconds: float) -> list[Task]:
         """Journalled before it is applied, recorded after. Of a refused report the journal keeps the reason alone."""
+        aside = self.server.observed.aside
         admitted = admit(self.rule, self.server, event, self.limits)
         event = admitted.event
         if self.recorder is not None:
             self.recorder.journal.append(event, seconds)
         self.server, tasks = apply(self.rule, self.server, admitted)
+        if self.server.observed.aside is not aside:
+            _say_who_is_aside(aside, self.server.observed.aside)
         if self.recorder is not None:
             self.recorder.record(*outcome(self.server, event, seconds))
         if self.server.rejected is not None and isinstance(self.on_arrival, HearsRefusals):
@@ -77,3 +80,10 @@ class Federation:
             if arrival.stats.extra.get(kind) and (arrival.agent, kind) not in self._warned:
                 self._warned.add((arrival.agent, kind))
                 _log.warning("agent %d: %s", arrival.agent, text)
+
+
+def _say_who_is_aside(before: frozenset[int], now: frozenset[int]) -> None:
+    for agent_id in sorted(now - before):
+        _log.warning("agent %d: its observations are far from the others'; they are not used for scaling", agent_id)
+    for agent_id in sorted(before - now):
+        _log.info("agent %d: its observations are used for scaling again", agent_id)

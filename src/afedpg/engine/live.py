@@ -21,7 +21,7 @@ from afedpg.config import NetworkConfig
 from afedpg.engine.federation import Federation
 from afedpg.engine.trace import TraceWriter
 from afedpg.errors import AfedpgError
-from afedpg.messages import CloseRound, Event, Join, Leave, Rejected, Report, Task
+from afedpg.messages import CloseRound, Event, Join, Leave, Rejected, Report, Revoke, Task
 
 TICK_SECONDS = 0.1
 STATUS_SECONDS = 1.0
@@ -191,9 +191,14 @@ class LiveEngine:
                 _log.info("agent %d (%s) left: %s", agent_id, member.name, reason)
                 self._apply(Leave(agent_id))
 
-    def expel(self, agent_id: int, reason: str) -> None:
-        if self.members[agent_id].port is not None:
-            self._drop(self.members[agent_id], reason, final=True)
+    def revoke(self, agent_id: int, reason: str) -> None:
+        """An agent that is no longer trusted, here or not."""
+        member, server = self.members.get(agent_id), self.federation.server
+        if member is not None and member.port is not None:
+            self._drop(member, reason, final=True)
+        if agent_id in server.observed.slots:
+            _log.warning("agent %d: its observations are taken out of the scaling: %s", agent_id, reason)
+            self._apply(Revoke(agent_id))
 
     # What follows from it
 

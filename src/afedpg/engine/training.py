@@ -31,7 +31,7 @@ from afedpg.record.recorder import Position, Recorder
 from afedpg.server.admission import Limits
 from afedpg.server.rules import RECIPES, Recipe, ServerRule
 from afedpg.server.schedules import Schedule, schedules
-from afedpg.server.state import ServerState, from_tree, initial_state
+from afedpg.server.state import ServerState, begin_with, from_tree, initial_state
 
 WORTH_A_WORKER = 50_000  # environment steps; a worker needs about as long to start as one core for these
 WORKER_BYTES = 400 * 2**20  # what a worker process with torch and an environment weighs
@@ -237,7 +237,7 @@ def start_state(config: Config, rule: ServerRule, workload: Workload) -> ServerS
         sizes = f"{before.theta.size} parameters, this task's policy has {workload.parameters}"
         raise ConfigError(f"from_run: the policy of {config.from_run} has {sizes}")
     server = initial_state(rule, before.theta)
-    server.statistics = before.statistics
+    begin_with(server, before.statistics)
     return server
 
 

@@ -17,13 +17,13 @@ import numpy as np
 import xxhash
 from numpy.typing import NDArray
 
-from afedpg.messages import CloseRound, Event, Join, Leave, Moments, Rejected, Report, Restart, Stats, TaskId
+from afedpg.messages import CloseRound, Event, Join, Leave, Moments, Rejected, Report, Restart, Revoke, Stats, TaskId
 
 MAGIC = b"\xafPG1"
 _PREFIX = struct.Struct("<4sIIQQd")
 _CHECKSUM = struct.Struct("<Q")
 HEADER_BYTES = _PREFIX.size + _CHECKSUM.size
-_KINDS: tuple[type, ...] = (Join, Report, Rejected, Leave, CloseRound, Restart)
+_KINDS: tuple[type, ...] = (Join, Report, Rejected, Leave, CloseRound, Restart, Revoke)
 _KIND_OF = {kind: number for number, kind in enumerate(_KINDS)}
 _SINGLE, _DOUBLE = np.dtype("<f4"), np.dtype("<f8")
 

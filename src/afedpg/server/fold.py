@@ -9,7 +9,20 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from afedpg.messages import Arrival, CloseRound, Event, Join, Leave, Moments, Rejected, Report, Restart, Task, TaskId
+from afedpg.messages import (
+    Arrival,
+    CloseRound,
+    Event,
+    Join,
+    Leave,
+    Moments,
+    Rejected,
+    Report,
+    Restart,
+    Revoke,
+    Task,
+    TaskId,
+)
 from afedpg.server import moments
 from afedpg.server.admission import Admitted, Limits, admit
 from afedpg.server.kernels import advance, norm
@@ -45,6 +58,12 @@ def _leave(rule: ServerRule, state: ServerState, event: Leave) -> list[Task]:
     return _close_round(rule, state) if rule.synchronous and not state.outstanding else []
 
 
+def _revoke(rule: ServerRule, state: ServerState, event: Revoke) -> list[Task]:
+    """Its gradients are in theta and stay there; its moments are taken out of the scaling."""
+    state.statistics = moments.forget(state.observed, state.statistics, event.agent_id)
+    return _leave(rule, state, Leave(event.agent_id))
+
+
 def _rejected(rule: ServerRule, state: ServerState, event: Rejected) -> list[Task]:
     state.rejected = event
     fresh = event.agent_id in state.outstanding and not event.void
@@ -65,7 +84,7 @@ def _restart(rule: ServerRule, state: ServerState, event: Restart) -> list[Task]
 def _report(rule: ServerRule, state: ServerState, report: Report, gradient_norm: float) -> list[Task]:
     del state.outstanding[report.agent_id]
     if report.moments is not None:
-        state.statistics = moments.merge(state.statistics, report.moments)
+        state.statistics = moments.take(state.observed, state.statistics, report.agent_id, report.moments)
     if rule.synchronous:
         state.waiting[report.agent_id] = report
         return [] if state.outstanding else _close_round(rule, state)
@@ -139,4 +158,5 @@ _HANDLERS: dict[type, Callable[[ServerRule, ServerState, Any], list[Task]]] = {
     Leave: _leave,
     CloseRound: _deadline,
     Restart: _restart,
+    Revoke: _revoke,
 }

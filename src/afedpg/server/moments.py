@@ -1,12 +1,115 @@
-"""Merging the observation moments that agents report, so that scaling is shared and observations are not."""
+"""Merging the observation moments that agents report, so that scaling is shared and observations are not.
+
+They are merged as they arrive, and kept once more per agent: an agent whose moments are far outside what the others
+observe is set aside, and one that is revoked is taken out. Only then are the merged ones made again from the agents'.
+"""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from afedpg.messages import Moments
+
+PRIOR = -1  # what the run began with, as if an agent had reported it; trusted
+FAR = 1e4  # a mean square beyond so many merged variances makes the server compare the agents at once
+BOUND = 30.0  # on how many times the usual variance one agent may make the merged one; honest ones reach 8 on Humanoid
+FIXED = 1e-12  # a quantity whose variance is below this share of its mean square does not vary
+
+
+class Slot(NamedTuple):
+    """One agent's part of the statistics."""
+
+    reports: int
+    moments: Moments
+
+
+@dataclass(slots=True)
+class Observed:
+    """What each agent observed, and whose observations are not used."""
+
+    slots: dict[int, Slot] = field(default_factory=dict)
+    aside: frozenset[int] = frozenset()
+    reports: int = 0  # since the run began
+
+
+def take(observed: Observed, statistics: Moments | None, agent_id: int, new: Moments) -> Moments | None:
+    """The merged statistics after a report."""
+    before = observed.slots.get(agent_id, Slot(0, new))
+    merged = merge(before.moments, new) if before.reports else new
+    observed.slots[agent_id] = Slot(before.reports + 1, merged)
+    observed.reports += 1
+    # Comparing all agents costs N times as much as one report's merge: done once per N reports, it costs as much again.
+    if observed.reports % len(observed.slots) == 0 or _is_far(statistics, new):
+        aside = outliers(observed.slots)
+        if aside != observed.aside:
+            observed.aside = aside
+            return together(observed)
+    return statistics if agent_id in observed.aside else merge(statistics, new)
+
+
+def forget(observed: Observed, statistics: Moments | None, agent_id: int) -> Moments | None:
+    """The merged statistics without an agent."""
+    if observed.slots.pop(agent_id, None) is None:
+        return statistics
+    observed.aside = outliers(observed.slots)
+    return together(observed)
+
+
+def together(observed: Observed) -> Moments | None:
+    """Everything that is used, merged by agent id."""
+    merged = None
+    for agent_id in sorted(observed.slots.keys() - observed.aside):
+        merged = merge(merged, observed.slots[agent_id].moments)
+    return merged
+
+
+def outliers(slots: Mapping[int, Slot]) -> frozenset[int]:
+    """The agents that would by themselves decide how observations are scaled.
+
+    With w an agent's share of all observations and q its mean square around the usual mean, in usual variances, the
+    merged variance is at least w q of the usual one. Usual is the median over agents, each of which has one vote; of
+    two, the one that has reported more. Variances of few reports differ by orders of magnitude where a quantity rarely
+    changes, so the bound on w q starts high and comes down to BOUND as reports come in. Beyond it the agent is out, and
+    so is one that observes next to nothing, so often that everybody else's variance is lost among it.
+    """
+    agents = sorted(slots)
+    if len(agents) < 2:
+        return frozenset()
+    reports = np.array([slots[agent_id].reports for agent_id in agents])
+    count = np.array([slots[agent_id].moments.count for agent_id in agents])
+    mean = np.array([slots[agent_id].moments.mean for agent_id in agents])
+    variance = np.array([slots[agent_id].moments.m2 for agent_id in agents]) / count[:, None]
+    voters = [int(reports.argmax())] if len(agents) == 2 else list(range(len(agents)))
+    usual = Moments(1.0, np.median(mean[voters], axis=0), np.median(variance[voters], axis=0))
+    bound = BOUND + 1e7 / float(np.median(reports[voters])) ** 5
+    share = count / count.sum()
+    q = _mean_squares(usual, mean, variance)
+    wide = (share[:, None] * q > bound).any(axis=1)
+    narrow = (share > 1 - 1 / bound) & (q < 1 / bound).any(axis=1)
+    trusted = {PRIOR, *(agents[voter] for voter in voters if len(agents) == 2)}
+    out = frozenset(agent for agent, is_out in zip(agents, wide | narrow, strict=True) if is_out) - trusted
+    return out if len(out) < len(agents) else frozenset()
+
+
+def _is_far(usual: Moments | None, new: Moments) -> bool:
+    return usual is not None and bool((_mean_squares(usual, new.mean, new.m2 / new.count) > FAR).any())
+
+
+def _mean_squares(usual: Moments, mean: NDArray[np.float64], variance: NDArray[np.float64]) -> NDArray[np.float64]:
+    """[..., varying] around the usual mean in usual variances, of the quantities that vary: where nothing varies there
+    is nothing to lose by a larger variance.
+    """
+    spread = usual.m2 / usual.count
+    varies = spread > FIXED * (1 + usual.mean * usual.mean)
+    gap = mean - usual.mean
+    squares: NDArray[np.float64] = (variance + gap * gap)[..., varies] / spread[varies]
+    return squares
 
 
 def merge(old: Moments | None, new: Moments) -> Moments:

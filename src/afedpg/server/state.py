@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from afedpg.messages import AgentState, Arrival, Floats, Moments, Rejected, Report, Stats, TaskId, Vector
+from afedpg.server.moments import PRIOR, Observed, Slot
 from afedpg.server.rules import ServerRule
 
 
@@ -16,7 +17,8 @@ class ServerState:
     theta: Vector  # theta_k: what is evaluated, stored and delivered
     theta_lookahead: Floats  # theta~_k: what agents sample with
     buffers: dict[str, Vector]  # what the rule's parts remember
-    statistics: Moments | None = None
+    statistics: Moments | None = None  # of the observations of all agents, for Tasks
+    observed: Observed = field(default_factory=Observed)  # the same by agent
     iteration: int = 0  # k, server steps
     gradients: int = 0  # applied
     samples: int = 0  # environment steps behind them
@@ -33,6 +35,12 @@ def initial_state(rule: ServerRule, theta: Vector) -> ServerState:
     return ServerState(theta, theta.astype(np.float32), rule.step.buffers(theta.size))
 
 
+def begin_with(state: ServerState, statistics: Moments | None) -> None:
+    """Statistics from before the run: of another run, or of a checkpoint that does not know whose they are."""
+    state.statistics = statistics
+    state.observed = Observed({} if statistics is None else {PRIOR: Slot(1, statistics)})
+
+
 def to_tree(state: ServerState) -> dict[str, Any]:
     """A copy of the gradients of an open round is part of it: N vectors of theta's length at most."""
     rows = [(agent_id, version, *task_id) for agent_id, (task_id, version) in state.outstanding.items()]
@@ -41,6 +49,7 @@ def to_tree(state: ServerState) -> dict[str, Any]:
         "theta_lookahead": state.theta_lookahead,
         "buffers": state.buffers,
         "statistics": moments_to_tree(state.statistics),
+        "observed": _observed_to_tree(state.observed),
         "iteration": state.iteration,
         "gradients": state.gradients,
         "samples": state.samples,
@@ -53,11 +62,10 @@ def to_tree(state: ServerState) -> dict[str, Any]:
 
 def from_tree(tree: dict[str, Any]) -> ServerState:
     rows = tree["outstanding"].tolist()
-    return ServerState(
+    state = ServerState(
         theta=tree["theta"],
         theta_lookahead=tree["theta_lookahead"],
         buffers=tree["buffers"],
-        statistics=moments_from_tree(tree["statistics"]),
         iteration=tree["iteration"],
         gradients=tree["gradients"],
         samples=tree["samples"],
@@ -66,6 +74,27 @@ def from_tree(tree: dict[str, Any]) -> ServerState:
         outstanding={agent_id: (TaskId(epoch, counter), version) for agent_id, version, epoch, counter in rows},
         waiting={report.agent_id: report for report in map(_report_from_tree, tree.get("waiting", ()))},
     )
+    begin_with(state, moments_from_tree(tree["statistics"]))
+    if "observed" in tree:
+        state.observed = _observed_from_tree(tree["observed"])
+    return state
+
+
+def _observed_to_tree(observed: Observed) -> dict[str, Any]:
+    slots = list(observed.slots.values())
+    arrays = {name: np.array([getattr(slot.moments, name) for slot in slots]) for name in ("count", "mean", "m2")}
+    rows = [(agent_id, slot.reports) for agent_id, slot in observed.slots.items()]
+    agents = np.array(rows, np.int64).reshape(-1, 2)
+    return {**arrays, "agents": agents, "aside": sorted(observed.aside), "reports": observed.reports}
+
+
+def _observed_from_tree(tree: dict[str, Any]) -> Observed:
+    moments = (
+        Moments(float(count), np.array(mean), np.array(m2))
+        for count, mean, m2 in zip(tree["count"], tree["mean"], tree["m2"], strict=True)
+    )
+    slots = {agent: Slot(n, part) for (agent, n), part in zip(tree["agents"].tolist(), moments, strict=True)}
+    return Observed(slots, frozenset(tree["aside"]), tree["reports"])
 
 
 def _report_to_tree(report: Report) -> dict[str, Any]:

@@ -56,6 +56,7 @@ class Service:
         self._syncing: asyncio.Future[None] | None = None
         self._arrivals: dict[str, Bucket] = {}  # of connections, per agent
         self._denied = Repeats()
+        self._compared = False  # the roster with the allow-list
 
     def handler(self) -> Any:
         """Messages stay bytes until our own code has looked at them: what gRPC cannot parse would end the stream."""
@@ -217,11 +218,12 @@ class Service:
         return common_name(context.auth_context()) if self._secure else context.peer()
 
     def revoke(self) -> None:
-        """Called now and then: whoever is no longer on the list goes."""
-        if self.roster.refresh():
-            for port in list(self.ports):
-                if not self.roster.allows(port.name):
-                    self.engine.expel(port.agent_id, "removed from the allow-list")
+        """Called now and then: whoever is no longer on the list goes. At first, too: it may have changed meanwhile."""
+        if self.roster.refresh() or not self._compared:
+            self._compared = True
+            for agent_id, name in self.roster.names().items():
+                if not self.roster.allows(name):
+                    self.engine.revoke(agent_id, "removed from the allow-list")
 
     # Ends
 
