@@ -112,6 +112,8 @@ MUTANTS = [
            "if not 0 <= stats.steps <= limits.steps:", "if False:", REJECTION),
     Mutant("a refused report is journalled whole", "engine/federation.py",
            "        event = admitted.event\n", "", f"{RECORDED} costs_the_journal"),
+    Mutant("an agent's share has no bound", "server/admission.py",
+           "if limits.share < 1 and applied > limits.share * total + FREE_GRADIENTS:", "if False:", REJECTION),
     Mutant("an open round keeps every segment of the journal", "engine/session.py",
            " or recorder.journal_full())", ")", f"{RECORDED} open_round"),
     Mutant("gradients that are not finite are accepted", "server/admission.py",

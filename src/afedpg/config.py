@@ -113,6 +113,7 @@ class NetworkConfig:
     max_norm: float = option(1e9, "reports whose gradient is longer are refused")
     max_delay: int = option(0, "reports with a larger delay are refused; 0: none is")
     max_rate: float = option(1000.0, "reports per second an agent may send")
+    max_share: float = option(1.0, "share of the applied gradients that one agent may make up, beyond its first ten")
     durable: bool = option(False, "a Task goes out only once the journal is on the disk: survives a power cut")
 
 
@@ -347,6 +348,9 @@ def _check_run(config: Config) -> None:
     if config.method == "a3c" and not config.synthetic:
         segment, steps = config.agent.segment, config.agent.steps
         _require(steps % segment == 0, f"segment: T = {steps} steps are not a whole number of segments of {segment}")
+    share, agents = config.network.max_share, config.agents
+    reachable = share <= 0 or share * agents >= 1
+    _require(reachable, f"max_share: {share} of the gradients each, by {agents} agents: the run could not end")
     _require(config.seed >= 0, f"seed: {config.seed} is negative")
     _require(0 < schedule.alpha <= 1, f"alpha: {schedule.alpha} is outside (0, 1]")
     _require(schedule.eta > 0, f"eta: {schedule.eta} must be above 0")
@@ -406,6 +410,7 @@ def _check_network(network: NetworkConfig) -> None:
     _require(network.max_norm > 0, f"max_norm: {network.max_norm} must be above 0")
     _require(network.max_delay >= 0, f"max_delay: {network.max_delay} is negative")
     _require(network.max_rate > 0, f"max_rate: {network.max_rate} must be above 0")
+    _require(0 < network.max_share <= 1, f"max_share: {network.max_share} is outside (0, 1]")
 
 
 def _check_ray(config: Config) -> None:

@@ -112,6 +112,15 @@ def test_a_run_whose_every_report_is_refused_ends(method):
         train("quadratic", **SMALL, method=method, max_norm=1e-9)
 
 
+def test_who_is_refused_for_its_share_waits_for_the_slow_ones():
+    """A hundred times as fast: refused over and over while the others work, which is no reason to end."""
+    seen = []
+    settings = {**SMALL, "timing": "leader", "spread": 100.0, "max_share": 0.5}
+    train("quadratic", **settings, on_arrival=lambda arrival, *_: seen.append(arrival.agent))
+    assert len(seen) == 60
+    assert seen.count(0) <= 0.5 * 60 + 10
+
+
 def test_what_would_happen_again_is_not_offered_to_be_resumed(tmp_path):
     with pytest.raises(
         AfedpgError, match=r"refused.* after gradient 0 of \d+; resuming would bring the same"

@@ -388,7 +388,8 @@ def test_who_is_taken_off_the_allow_list_takes_its_observations_along(tmp_path: 
         served.service.roster._allowed = frozenset({"agent-0"})
         served.service.revoke()
         assert list(server.observed.slots) == list(server.outstanding) == [0]
-        assert server.statistics is not None and server.statistics.count == 2
+        assert server.statistics is not None
+        assert server.statistics.count == 2
         assert states(served) == {0: True, 1: False}
 
     live(tmp_path, test)

@@ -15,6 +15,7 @@ from afedpg.messages import Join, Leave, Moments, Rejected, Report, Stats, TaskI
 from afedpg.server.admission import Limits
 from afedpg.server.rules import afedpg, fedpg
 from afedpg.server.schedules import Constant
+from afedpg.server.state import from_tree, to_tree
 
 RULE = afedpg(Constant(0.1), Constant(0.01))
 ROUNDS = fedpg(Constant(0.1), Constant(0.01))
@@ -100,6 +101,34 @@ def test_impossible_moments_are_refused_with_their_gradient(moments):
     assert server.bits == before
     assert server.state.statistics is task.statistics is statistics
     assert server.state.rejected.reason.startswith("moments: ")
+
+
+@pytest.mark.parametrize("share", [0.4, 0.5, 0.8])
+def test_no_agent_makes_up_more_than_its_share(share):
+    """Agent 0 answers a hundred times as often as the other two, with nothing; refusals cost the budget nothing."""
+    server = Fold(RULE, np.zeros(3), agents=3, limits=Limits(share=share))
+    for _ in range(100):
+        for _ in range(100):
+            server.answer(0, [0.0, 0.0, 0.0])
+        server.answer(1, FINE)
+        server.answer(2, FINE)
+    applied, gradients = server.state.applied, server.state.gradients
+    assert (sum(applied.values()), applied[1], applied[2]) == (gradients, 100, 100)
+    assert share * gradients - 1 <= applied[0] <= share * gradients + 10
+    for _ in range(20):
+        server.answer(0, FINE)
+    assert server.state.rejected.reason.startswith("share: ")
+    assert server.state.gradients < gradients + 20
+
+
+def test_a_share_counts_on_after_a_checkpoint():
+    server = Fold(RULE, np.zeros(3), agents=2, limits=Limits(share=0.5))
+    for _ in range(30):
+        server.answer(0, FINE)
+    server.state = from_tree(to_tree(server.state))
+    server.answer(0, FINE)
+    assert (server.state.gradients, server.state.applied) == (20, {0: 20})
+    assert server.state.rejected.reason == "share: 21 of 21 gradients would be this agent's, above the bound 0.5"
 
 
 UNTOLD = {

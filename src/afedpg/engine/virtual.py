@@ -7,6 +7,7 @@ nothing happens, so a crew of workers may compute whoever is out ahead of time w
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from enum import IntEnum
@@ -56,7 +57,7 @@ class VirtualEngine:
     states: list[AgentState] = field(default_factory=list)  # each from before the agent's outstanding Task
     tasks: dict[int, Task] = field(default_factory=dict)  # outstanding, with a theta~ of their own
     handed_out: list[int] = field(default_factory=list)  # how many Tasks each agent was given
-    refusals: int = 0  # since a gradient was last applied
+    refused: Counter[int] = field(default_factory=Counter)  # agent -> reports, since a gradient was last applied
     consistent: bool = True  # between events: only then may the run be stored
 
     @property
@@ -106,14 +107,20 @@ class VirtualEngine:
             self._count_refusals()
 
     def _count_refusals(self) -> None:
+        """The end, once everybody who is at work was refused: one whose report is yet to come may be believed."""
         server = self.federation.server
         if server.arrivals:
-            self.refusals = 0
+            self.refused.clear()
         elif server.rejected is not None:
-            self.refusals += 1
-            if self.refusals >= MOST_REFUSALS * self.agents:
-                agent_id, reason = server.rejected.agent_id, server.rejected.reason
-                raise DeadEnd(f"{self.refusals} reports in a row refused, the last of agent {agent_id}: {reason}")
+            agent_id, reason = server.rejected.agent_id, server.rejected.reason
+            self.refused[agent_id] += 1
+            count = self.refused.total()
+            if count >= MOST_REFUSALS * self.agents and self.refused.keys() >= self._at_work():
+                raise DeadEnd(f"{count} reports in a row refused, the last of agent {agent_id}: {reason}")
+
+    def _at_work(self) -> set[int]:
+        """Those whose report will come."""
+        return {item.agent_id for item in self.heap if item.kind == Kind.FINISH and self._is_out(item)}
 
     def _is_out(self, happening: Happening) -> bool:
         task = self.tasks.get(happening.agent_id)

@@ -13,6 +13,8 @@ from afedpg.server.kernels import norm
 from afedpg.server.rules import ServerRule
 from afedpg.server.state import ServerState
 
+FREE_GRADIENTS = 10  # of every agent, whatever its share: somebody has to begin
+
 
 @dataclass(frozen=True)
 class Limits:
@@ -21,12 +23,13 @@ class Limits:
     gradient_norm: float = math.inf
     delay: float = math.inf
     steps: float = math.inf  # environment steps behind one report
+    share: float = 1.0  # of the applied gradients, by one agent
 
     @classmethod
     def of(cls, config: Config) -> Limits:
         network = config.network
         # reinforce finishes the last episode, which is no longer than T; everybody else takes T steps
-        return cls(network.max_norm, network.max_delay or math.inf, 2 * config.report_steps)
+        return cls(network.max_norm, network.max_delay or math.inf, 2 * config.report_steps, network.max_share)
 
 
 class Admitted(NamedTuple):
@@ -61,6 +64,9 @@ def _why_not(rule: ServerRule, state: ServerState, report: Report, gradient_norm
         return f"late: its round closed {delay} iterations ago"
     if delay > limits.delay:
         return f"stale: delay {delay} is above the bound {limits.delay:.0f}"
+    applied, total = state.applied.get(report.agent_id, 0) + 1, state.gradients + len(state.waiting) + 1
+    if limits.share < 1 and applied > limits.share * total + FREE_GRADIENTS:
+        return f"share: {applied} of {total} gradients would be this agent's, above the bound {limits.share:.3g}"
     reason = _why_not_stats(report.stats, limits)
     if reason is not None or report.moments is None:
         return reason

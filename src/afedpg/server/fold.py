@@ -120,6 +120,7 @@ def _apply(
     for report, gradient_norm in reports:
         state.gradients += 1
         state.samples += report.stats.steps
+        state.applied[report.agent_id] = state.applied.get(report.agent_id, 0) + 1
         state.arrivals.append(
             Arrival(
                 gradient=state.gradients,

@@ -22,6 +22,7 @@ class ServerState:
     iteration: int = 0  # k, server steps
     gradients: int = 0  # applied
     samples: int = 0  # environment steps behind them
+    applied: dict[int, int] = field(default_factory=dict)  # agent -> gradients applied
     epoch: int = 0
     counter: int = 0
     outstanding: dict[int, tuple[TaskId, int]] = field(default_factory=dict)  # agent -> its Task's id and version
@@ -53,6 +54,7 @@ def to_tree(state: ServerState) -> dict[str, Any]:
         "iteration": state.iteration,
         "gradients": state.gradients,
         "samples": state.samples,
+        "applied": np.array(list(state.applied.items()), np.int64).reshape(-1, 2),
         "epoch": state.epoch,
         "counter": state.counter,
         "outstanding": np.array(rows, np.int64).reshape(-1, 4),
@@ -69,6 +71,7 @@ def from_tree(tree: dict[str, Any]) -> ServerState:
         iteration=tree["iteration"],
         gradients=tree["gradients"],
         samples=tree["samples"],
+        applied=dict(tree["applied"].tolist()) if "applied" in tree else {},
         epoch=tree["epoch"],
         counter=tree["counter"],
         outstanding={agent_id: (TaskId(epoch, counter), version) for agent_id, version, epoch, counter in rows},
