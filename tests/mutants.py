@@ -142,8 +142,10 @@ MUTANTS = [
     Mutant("a late report joins the next round", "server/admission.py",
            "if rule.synchronous and delay > 0:", "if False:", ROUNDS),
     Mutant("a round waits for who has left", "server/fold.py",
-           "return _close_round(rule, state) if rule.synchronous and not state.outstanding else []", "return []",
+           "return _close_round(rule, state) if rule.synchronous and not _awaited(state) else []", "return []",
            ROUNDS),
+    Mutant("every round waits for who missed one", "server/fold.py",
+           "state.late = set(state.outstanding)", "pass", ROUNDS),
     # Problems.
     Mutant("all agents share a stream", "problems/problem.py",
            'stream(self.seed, "agent", agent_id)', 'stream(self.seed, "agent")', PROBLEMS),

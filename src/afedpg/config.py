@@ -109,7 +109,11 @@ class NetworkConfig:
     """Agents in other processes: how long the server waits for them, and what it believes of a report."""
 
     lease: float = option(15.0, "seconds of silence after which an agent is dropped; it may come back")
-    deadline: float = option(0.0, "fedpg: seconds after which a round closes with the gradients it has; 0: never")
+    deadline: float | None = option(
+        None,
+        "fedpg: seconds after which a round closes with the gradients it has; 0: never; without it, 10 times what the "
+        "slowest answer took, and 60 s at least",
+    )
     max_norm: float = option(1e9, "reports whose gradient is longer are refused")
     max_delay: int = option(0, "reports with a larger delay are refused; 0: none is")
     max_rate: float = option(1000.0, "reports per second an agent may send")
@@ -176,13 +180,21 @@ class Config:
 
     def to_dict(self) -> dict[str, Any]:
         """Without the settings that are None: TOML has no word for it."""
-        return {name: value for name, value in dataclasses.asdict(self).items() if value is not None}
+        return {
+            name: _without_none(value) if name in SECTIONS else value
+            for name, value in _without_none(dataclasses.asdict(self)).items()
+        }
 
 
 SECTIONS = {
     "schedule": ScheduleConfig, "timing": TimingConfig, "agent": AgentConfig, "record": RecordConfig,
     "network": NetworkConfig, "ray": RayConfig,
 }  # fmt: skip
+
+
+def _without_none(settings: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in settings.items() if value is not None}
+
 
 LIVE = ("local", "ray", "grpc")
 HEEDED_BY = {  # settings that mean something to some engines alone
@@ -406,7 +418,7 @@ def _check_timing(config: Config) -> None:
 def _check_network(network: NetworkConfig) -> None:
     fits = SHORTEST_LEASE <= network.lease <= LONGEST_LEASE
     _require(fits, f"lease: {network.lease:g} seconds; between {SHORTEST_LEASE:g} and {LONGEST_LEASE:g} are needed")
-    _require(network.deadline >= 0, f"deadline: {network.deadline} is negative")
+    _require(network.deadline is None or network.deadline >= 0, f"deadline: {network.deadline} is negative")
     _require(network.max_norm > 0, f"max_norm: {network.max_norm} must be above 0")
     _require(network.max_delay >= 0, f"max_delay: {network.max_delay} is negative")
     _require(network.max_rate > 0, f"max_rate: {network.max_rate} must be above 0")

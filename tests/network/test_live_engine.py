@@ -16,6 +16,8 @@ from afedpg.config import from_settings
 from afedpg.engine.grpc import federation_pb2 as pb
 from afedpg.engine.grpc.port import AgentPort
 from afedpg.engine.grpc.wire import encode_report
+from afedpg.engine.process import DeadEnd
+from afedpg.engine.stall import Stall
 from afedpg.engine.status import recall
 from afedpg.messages import Moments, Report, Stats, Task
 from afedpg.server.moments import take
@@ -114,6 +116,78 @@ def test_a_round_closes_at_its_deadline_and_the_straggler_is_taken_along(tmp_pat
         assert served.task_of(ports[2]).version == 1
 
     live(tmp_path, test, method="fedpg", deadline=10.0)
+
+
+async def waits_for_one(served: Served) -> list[AgentPort]:
+    """Two of three agents have answered, the slower of them in 20 seconds; the third only sends heartbeats."""
+    ports = await connected(served, 3)
+    served.engine._watch_round(time.monotonic())
+    served.engine.members[1].handed_out -= 20
+    for port in ports[:2]:
+        await served.send(port, answer(served.task_of(port)))
+    return ports
+
+
+def test_an_idler_does_not_stop_the_rounds_for_ever(tmp_path: Path) -> None:
+    async def test(served: Served) -> None:
+        ports = await waits_for_one(served)
+        server = served.federation.server
+        served.engine._watch_round(time.monotonic() + 190)
+        assert server.iteration == 0
+        served.engine._watch_round(time.monotonic() + 210)  # ten times the slowest answer
+        assert (server.iteration, server.gradients) == (1, 2)
+        for port in ports[:2]:
+            await port.flush()
+            await served.send(port, answer(served.task_of(port)))
+        assert (server.iteration, server.gradients) == (2, 4)  # nobody waits for it now
+        await served.send(ports[2], answer(served.task_of(ports[2])))
+        assert "late" in ports[2].context.newest("refusal").reason
+        assert served.task_of(ports[2]).version == 2
+
+    live(tmp_path, test, method="fedpg")
+
+
+@pytest.mark.parametrize(("deadline", "iteration"), [(0.0, 0), (3600.0, 0), (100.0, 1)])
+def test_a_deadline_that_was_given_stands(tmp_path: Path, deadline: float, iteration: int) -> None:
+    async def test(served: Served) -> None:
+        await waits_for_one(served)
+        served.engine._watch_round(time.monotonic() + 1000)
+        assert served.federation.server.iteration == iteration
+
+    live(tmp_path, test, method="fedpg", deadline=deadline)
+
+
+async def refused(served: Served, port: AgentPort, times: int) -> None:
+    for _ in range(times):
+        task = served.task_of(port)
+        too_long = Report(task.task_id, task.agent_id, np.full(SIZE, 9.0, np.float32), task.version, None, Stats(1))
+        await served.send(port, encode_report(too_long))
+
+
+def test_a_run_whose_every_report_is_refused_says_so_and_ends(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    async def test() -> None:
+        config = {"task": "quadratic", "dimension": SIZE, "agents": 3, "max_norm": 5.0}
+        served = Served(from_settings(config), tmp_path, recorded=False)
+        served.engine.stall = Stall(3)
+        ports = await connected(served, 3)
+        await refused(served, ports[0], 100)  # one agent alone, even so
+        served.service._handle(ports[1], b"nonsense", too_many=False)
+        served.engine.stall.say(time.monotonic() + 31)
+        assert "nothing was accepted for 31 s, 100 reports refused, the last of agent 0: gradient: norm" in caplog.text
+        assert served.engine._failure is None
+        await refused(served, ports[1], 9)
+        await served.send(ports[2], answer(served.task_of(ports[2])))  # one that is believed: from the start again
+        await refused(served, ports[0], 10)
+        await refused(served, ports[1], 9)
+        assert not served.engine.over
+        await refused(served, ports[1], 1)
+        assert served.engine.over
+        assert isinstance(served.engine._failure, DeadEnd)
+        assert str(served.engine._failure).startswith(
+            "20 reports in a row of 2 agents refused, the last of agent 1: gradient: norm 22 is above the bound 5"
+        )
+
+    asyncio.run(test())
 
 
 @pytest.mark.parametrize("before", [0, 2])  # agents that came and went

@@ -13,6 +13,7 @@ from afedpg.config import Config, ScheduleConfig
 from afedpg.messages import CloseRound, Join, Leave, Restart
 from afedpg.server.rules import afedpg, fedpg
 from afedpg.server.schedules import Constant, schedules
+from afedpg.server.state import from_tree, to_tree
 
 RULE = fedpg(Constant(0.2), Constant(0.1))
 float32 = st.floats(-(2.0**100), 2.0**100, width=32)
@@ -67,6 +68,33 @@ def test_at_the_deadline_the_server_steps_with_what_it_has():
     for agent_id in range(3):
         tasks = server.answer(agent_id, [1.0, 1.0])
     assert (len(tasks), server.state.iteration, server.state.gradients) == (3, 2, 5)
+
+
+def test_who_missed_a_round_is_waited_for_again_only_once_it_is_back():
+    server = Fold(RULE, np.zeros(2), agents=3)
+    server.answer(0, [1.0, 0.0])
+    server.answer(2, [1.0, 0.0])
+    late = server.tasks[1]
+    server(CloseRound())
+    server.state = from_tree(to_tree(server.state))
+    for _ in range(3):  # rounds of two, closed by their last gradient
+        assert server.answer(2, [1.0, 0.0]) == []
+        assert [task.agent_id for task in server.answer(0, [1.0, 0.0])] == [0, 2]
+    [fresh] = server(answer(late, [1.0, 1.0]))
+    assert fresh.version == 4
+    server.answer(0, [1.0, 0.0])
+    assert server.answer(2, [1.0, 0.0]) == []
+    assert len(server.answer(1, [1.0, 0.0])) == 3
+
+
+def test_the_round_closes_when_all_leave_but_the_late_ones():
+    server = Fold(RULE, np.zeros(2), agents=3)
+    server.answer(0, [1.0, 0.0])
+    server.answer(2, [1.0, 0.0])
+    server(CloseRound())
+    server.answer(0, [1.0, 0.0])
+    assert [task.agent_id for task in server(Leave(2))] == [0]
+    assert server(Leave(1)) == []
 
 
 def test_a_deadline_without_gradients_changes_nothing():

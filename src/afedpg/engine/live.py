@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import sys
 import time
 from collections import deque
 from collections.abc import Callable, Coroutine
@@ -19,12 +20,14 @@ from typing import Any, Protocol
 
 from afedpg.config import NetworkConfig
 from afedpg.engine.federation import Federation
+from afedpg.engine.stall import Stall
 from afedpg.engine.trace import TraceWriter
 from afedpg.errors import AfedpgError
 from afedpg.messages import CloseRound, Event, Join, Leave, Rejected, Report, Revoke, Task
 
 TICK_SECONDS = 0.1
 STATUS_SECONDS = 1.0
+ROUND_TIMES, ROUND_SECONDS = 10.0, 60.0  # fedpg: how long a round waits, in times its slowest answer, and at least
 SHOWN_REJECTIONS = 5  # of an agent, one by one in the log; then only every doubling
 _log = logging.getLogger("afedpg")
 
@@ -62,6 +65,7 @@ class Member:
     port: Port | None = None
     heard: float = 0.0  # monotonic
     handed_out: float = 0.0  # when its outstanding Task was sent, monotonic
+    answered: float = 0.0  # seconds from the hand-out of its newest accepted report to its arrival
     gradients: int = 0  # applied
     rejected: int = 0
     delay: float = 0.0  # mean of the newest few
@@ -72,6 +76,7 @@ class Member:
     def note(self, delay: int, seconds: float) -> None:
         """Of a report that was taken; it counts as a gradient once it is applied."""
         weight = 1 / min(max(1, self.gradients), 20)
+        self.answered = seconds
         self.delay += weight * (delay - self.delay)
         self.compute_seconds += weight * (seconds - self.compute_seconds)
 
@@ -90,6 +95,7 @@ class LiveEngine:
     before: float = 0.0  # seconds of earlier sessions of this run
     keeper: Keeper | None = None  # None: agents keep their states to themselves
     drive: Drive = asyncio.run
+    stall: Stall = field(default_factory=lambda: Stall(sys.maxsize))  # so many agents: never the end
     members: dict[int, Member] = field(default_factory=dict)
     consistent: bool = True
     ended: bool = False  # the run is over, rather than interrupted
@@ -170,10 +176,17 @@ class LiveEngine:
         seconds = time.monotonic() - member.handed_out
         delay = self.federation.server.iteration - report.version
         self._apply(report)
-        if self.federation.server.rejected is None:
+        rejected = self.federation.server.rejected
+        if rejected is None:
             member.note(delay, seconds)
+            self.stall.accepted()
             if self.trace is not None:
                 self.trace.add(report.agent_id, seconds)
+        elif not rejected.void:
+            try:
+                self.stall.refused(rejected)
+            except AfedpgError as error:
+                self.fail(error)
 
     def refuse(self, agent_id: int, reason: str) -> None:
         """A message that was not even a report. The agent gets fresh parameters."""
@@ -274,18 +287,30 @@ class LiveEngine:
             if member.port is not None and now - member.heard > self.network.lease:
                 self._drop(member, f"silent for {now - member.heard:.1f} s")
         self._watch_round(now)
+        self.stall.say(now)
         if now - self._noted > STATUS_SECONDS:
             self._noted = now
             self._note_status(now)
 
     def _watch_round(self, now: float) -> None:
-        server, deadline = self.federation.server, self.network.deadline
+        server = self.federation.server
         if server.iteration != self._round:
             self._round, self._opened = server.iteration, now
-        elif deadline and server.waiting and now - self._opened > deadline:
-            _log.info("round %d closed at its deadline with %d gradients", server.iteration, len(server.waiting))
+        elif server.waiting and self._overdue(now):
+            missing = ", ".join(str(agent_id) for agent_id in sorted(server.outstanding.keys() - server.late)[:10])
+            how = "round %d closed with %d gradients, without agents %s, which join a later one"
+            _log.info(how, server.iteration, len(server.waiting), missing)
             self._opened = now
             self._apply(CloseRound())
+
+    def _overdue(self, now: float) -> bool:
+        """By the deadline, or without one, if all who are missing take far longer than the slowest that answered."""
+        server, deadline = self.federation.server, self.network.deadline
+        if deadline is not None:
+            return 0 < deadline < now - self._opened
+        slowest = max(self.members[agent_id].answered for agent_id in server.waiting)
+        patience = max(ROUND_SECONDS, ROUND_TIMES * slowest)
+        return all(now - self.members[agent_id].handed_out > patience for agent_id in server.outstanding)
 
     def _note_status(self, now: float) -> None:
         self._arrivals.append((now, self.federation.server.gradients))

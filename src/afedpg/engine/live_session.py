@@ -15,9 +15,10 @@ import numpy as np
 
 from afedpg.config import Config
 from afedpg.engine.federation import Federation, OnArrival, outcome
-from afedpg.engine.live import Drive, Keeper, LiveEngine, Transport
+from afedpg.engine.live import ROUND_SECONDS, ROUND_TIMES, Drive, Keeper, LiveEngine, Transport
 from afedpg.engine.process import Interruption
 from afedpg.engine.session import Result, Session
+from afedpg.engine.stall import Stall
 from afedpg.engine.status import recall
 from afedpg.engine.stored import newest
 from afedpg.engine.trace import TraceWriter
@@ -35,6 +36,11 @@ from afedpg.server.rules import ServerRule
 from afedpg.server.state import ServerState
 
 TRACE = "trace.csv"
+_PATIENCE = (
+    f"a round closes without agents that take {ROUND_TIMES:g} times as long as its slowest answer, and "
+    f"{ROUND_SECONDS:g} s at least; --deadline SECONDS sets another time, 0 waits for ever"
+)
+_FOR_EVER = "a round waits for its slowest agent, however slow; --deadline SECONDS closes it without it"
 _log = logging.getLogger("afedpg")
 
 
@@ -152,10 +158,11 @@ def run_live(
 ) -> Result:
     """Serves the federation until it is done, and stores it whichever way it ends."""
     config, recorder = parts.config, parts.federation.recorder
-    if config.method == "fedpg" and not config.network.deadline:
-        _log.warning("fedpg waits for its slowest agent, however slow; --deadline SECONDS closes a round without it")
+    if parts.federation.rule.synchronous and not config.network.deadline:
+        _log.warning(_PATIENCE if config.network.deadline is None else _FOR_EVER)
     trace = None if recorder is None else TraceWriter(recorder.folder.path / TRACE, parts.workload.cost)
     engine = LiveEngine(parts.federation, config.network, transport, trace, watchers, parts.seconds, keeper, drive)
+    engine.stall = Stall(config.agents)
     if recorder is not None and parts.tree is not None:
         recorder.database.commit()
         path = recorder.folder.database

@@ -55,7 +55,8 @@ def _join(rule: ServerRule, state: ServerState, event: Join) -> list[Task]:
 def _leave(rule: ServerRule, state: ServerState, event: Leave) -> list[Task]:
     state.outstanding.pop(event.agent_id, None)
     state.waiting.pop(event.agent_id, None)
-    return _close_round(rule, state) if rule.synchronous and not state.outstanding else []
+    state.late.discard(event.agent_id)
+    return _close_round(rule, state) if rule.synchronous and not _awaited(state) else []
 
 
 def _revoke(rule: ServerRule, state: ServerState, event: Revoke) -> list[Task]:
@@ -71,6 +72,9 @@ def _rejected(rule: ServerRule, state: ServerState, event: Rejected) -> list[Tas
 
 
 def _deadline(rule: ServerRule, state: ServerState, event: CloseRound) -> list[Task]:
+    """Who is missing is late: later rounds do not wait for it until its report has come and it has a Task of theirs."""
+    if state.waiting:
+        state.late = set(state.outstanding)
     return _close_round(rule, state)
 
 
@@ -78,6 +82,7 @@ def _restart(rule: ServerRule, state: ServerState, event: Restart) -> list[Task]
     state.epoch += 1
     state.outstanding.clear()
     state.waiting.clear()
+    state.late.clear()
     return []
 
 
@@ -87,9 +92,14 @@ def _report(rule: ServerRule, state: ServerState, report: Report, gradient_norm:
         state.statistics = moments.take(state.observed, state.statistics, report.agent_id, report.moments)
     if rule.synchronous:
         state.waiting[report.agent_id] = report
-        return [] if state.outstanding else _close_round(rule, state)
+        return [] if _awaited(state) else _close_round(rule, state)
     _apply(rule, state, Direction(report.gradient), gradient_norm > 0, [(report, gradient_norm)])
     return [_hand_out(state, report.agent_id)]
+
+
+def _awaited(state: ServerState) -> bool:
+    """Somebody's gradient of the open round is yet to come."""
+    return len(state.outstanding) > len(state.late)
 
 
 def _close_round(rule: ServerRule, state: ServerState) -> list[Task]:
@@ -150,6 +160,7 @@ def _hand_out(state: ServerState, agent_id: int) -> Task:
     state.counter += 1
     task_id = TaskId(state.epoch, state.counter)
     state.outstanding[agent_id] = (task_id, state.iteration)
+    state.late.discard(agent_id)
     return Task(task_id, agent_id, state.theta_lookahead, state.iteration, state.statistics)
 
 

@@ -26,6 +26,7 @@ class ServerState:
     epoch: int = 0
     counter: int = 0
     outstanding: dict[int, tuple[TaskId, int]] = field(default_factory=dict)  # agent -> its Task's id and version
+    late: set[int] = field(default_factory=set)  # those whose Task is of a round that was closed without them
     waiting: dict[int, Report] = field(default_factory=dict)  # agent -> its gradient in the open round
     arrivals: list[Arrival] = field(default_factory=list)  # what the last event applied
     rejected: Rejected | None = None  # what the last event was refused for
@@ -58,6 +59,7 @@ def to_tree(state: ServerState) -> dict[str, Any]:
         "epoch": state.epoch,
         "counter": state.counter,
         "outstanding": np.array(rows, np.int64).reshape(-1, 4),
+        "late": sorted(state.late),
         "waiting": [_report_to_tree(report) for report in state.waiting.values()],
     }
 
@@ -77,6 +79,7 @@ def from_tree(tree: dict[str, Any]) -> ServerState:
         outstanding={agent_id: (TaskId(epoch, counter), version) for agent_id, version, epoch, counter in rows},
         waiting={report.agent_id: report for report in map(_report_from_tree, tree.get("waiting", ()))},
     )
+    state.late = set(tree.get("late", ()))
     begin_with(state, moments_from_tree(tree["statistics"]))
     if "observed" in tree:
         state.observed = _observed_from_tree(tree["observed"])
