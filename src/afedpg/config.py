@@ -411,8 +411,6 @@ def _check_timing(config: Config) -> None:
     working = config.agents - len(set(timing.silent) | {int(agent) for agent in timing.drop})
     _require(len(set(timing.silent)) < config.agents, "silent: every agent is silent; nothing would ever arrive")
     _require(working > 0, "drop: every agent that answers leaves; the run could not end")
-    stuck = config.method == "fedpg" and bool(timing.silent)
-    _require(not stuck, "silent: fedpg waits for every agent and would wait for ever; use afedpg, or no silent agents")
 
 
 def _check_network(network: NetworkConfig) -> None:

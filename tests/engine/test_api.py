@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import copy
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from functools import partial
 
 import numpy as np
 import pytest
@@ -12,7 +13,8 @@ from support import answer
 from afedpg import Own, replay, resume, train
 from afedpg.config import Config
 from afedpg.engine.federation import Federation
-from afedpg.engine.training import configure, default_workers
+from afedpg.engine.identity import identity
+from afedpg.engine.training import check_own, configure, default_workers
 from afedpg.errors import AfedpgError, ConfigError
 from afedpg.messages import Join, Moments, Stats
 from afedpg.problems import Quadratic, make_problem
@@ -80,7 +82,7 @@ def test_a_run_with_own_parts_is_resumed_with_them_alone(tmp_path):
 
     own = Own(eta=slower)
     whole = train("quadratic", **SMALL, eta=slower, out=tmp_path / "run")
-    with pytest.raises(ConfigError, match="own: this run was made with own parts: eta: slower; given were: none"):
+    with pytest.raises(ConfigError, match=r"own parts: eta: \S+\.slower; given were: none"):
         resume(tmp_path / "run")
     assert resume(tmp_path / "run", own).sha256 == replay(tmp_path / "run", own).replayed == whole.sha256
 
@@ -157,9 +159,16 @@ MEANT = {
 @pytest.mark.parametrize("name", MEANT)
 def test_a_name_stands_for_its_rule(name):
     agents = 1 if name.startswith("pg") else 3
-    settings = {"agents": agents, "iterations": 20, "schedule": "constant", "alpha": 0.2, "eta": 0.05}
+    settings = {
+        "agents": agents,
+        "iterations": 20,
+        "schedule": "constant",
+        "alpha": 0.2,
+        "eta": 0.05,
+        "literal_constants": True,
+    }
     bits = {rule: train("quadratic", method=rule, **settings).sha256 for rule in MEANT.values()}
-    named = train("quadratic", method=name, literal_constants=True, **settings)
+    named = train("quadratic", method=name, **settings)
     assert named.sha256 == bits[MEANT[name]]
     # the rules differ in their bits, so the name matters; alone, a round of one is an asynchronous step
     assert len(set(bits.values())) == (5 if agents > 1 else 4)
@@ -221,3 +230,97 @@ def test_only_work_that_is_worth_it_gets_worker_processes(monkeypatch):
     assert workers("CartPole-v1", 13) == 4  # never more than agents
     assert workers("CartPole-v1", 13, agents=20) == 6
     assert workers("quadratic", 1_000_000) == 1
+
+
+def own_fedpg(alpha, eta):
+    """A copy of fedpg, under another name."""
+    return replace(afedpg(alpha, eta), synchronous=True)
+
+
+@pytest.mark.parametrize("schedule", ["constant", "linear", "global"])
+@pytest.mark.parametrize("literal", [False, True])
+def test_a_copy_of_fedpg_is_fedpg_bit_for_bit(schedule, literal):
+    settings = {"agents": 8, "iterations": 20, "schedule": schedule, "literal_constants": literal}
+    assert (
+        train("quadratic", method=own_fedpg, **settings).sha256 == train("quadratic", method="fedpg", **settings).sha256
+    )
+
+
+def test_a_rule_that_waits_for_everybody_takes_no_silent_agents():
+    with pytest.raises(ConfigError, match="silent: this rule waits for every agent"):
+        train("quadratic", method=own_fedpg, agents=3, silent=(1,))
+
+
+def decay(iteration, version, eta0=0.1, power=1.0):
+    return eta0 * (iteration + 1) ** -power
+
+
+def decays(eta0, power=1.0):
+    return lambda iteration, version: decay(iteration, version, eta0, power)
+
+
+@dataclass
+class Decay:
+    eta0: float
+
+    def __call__(self, iteration, version):
+        return decay(iteration, version, self.eta0)
+
+
+class Bound:
+    def __init__(self, eta0):
+        self.eta0 = eta0
+
+    def eta(self, iteration, version):
+        return decay(iteration, version, self.eta0)
+
+
+TWINS = {  # the same names, other numbers
+    "partials": (partial(decay, eta0=0.1), partial(decay, eta0=0.2)),
+    "partials of partials": (
+        partial(partial(decay, eta0=0.1), power=1.0),
+        partial(partial(decay, eta0=0.1), power=0.5),
+    ),
+    "closures": (decays(0.1), decays(0.2)),
+    "a closure's second variable": (decays(0.1), decays(0.1, 0.5)),
+    "lambdas": (lambda k, v: 0.1 / (k + 1), lambda k, v: 0.2 / (k + 1)),
+    "defaults": (lambda k, v, eta0=0.1: eta0, lambda k, v, eta0=0.2: eta0),
+    "objects": (Decay(0.1), Decay(0.2)),
+    "methods": (Bound(0.1).eta, Bound(0.2).eta),
+    "closures over arrays": (partial(decay, eta0=np.full(9, 0.1)), partial(decay, eta0=np.full(9, 0.2))),
+    "closures over functions": (partial(decay, eta0=decays(0.1)), partial(decay, eta0=decays(0.2))),
+}
+
+
+@pytest.mark.parametrize(("one", "other"), TWINS.values(), ids=TWINS)
+def test_functions_with_other_numbers_are_not_the_same(one, other):
+    assert Own(eta=one).names() != Own(eta=other).names()
+    assert identity(one).certain
+    assert identity(other).certain
+
+
+@pytest.mark.parametrize("make", [lambda: partial(decay, eta0=0.1), lambda: decays(0.1), lambda: Decay(0.1)])
+def test_a_function_made_again_with_the_same_numbers_is_the_same(make):
+    assert Own(eta=make()).names() == Own(eta=make()).names()
+
+
+def test_a_run_goes_on_with_its_own_numbers_alone(tmp_path):
+    train("quadratic", **SMALL, eta=partial(decay, eta0=0.1), out=tmp_path / "run")
+    assert replay(tmp_path / "run", Own(eta=partial(decay, eta0=0.1))).agrees
+    with pytest.raises(ConfigError, match=r"own parts: eta: decay\(eta0=0.1\); given were: eta: decay\(eta0=0.2\)"):
+        replay(tmp_path / "run", Own(eta=partial(decay, eta0=0.2)))
+
+
+def test_values_that_cannot_be_told_are_warned_of(caplog):
+    hidden = object()
+    own = Own(eta=lambda k, v: 0.1 if hidden else 0.2)
+    assert not identity(own.eta).certain
+    check_own(Config(own=own.names()), own)
+    assert "own: eta holds values that have no text: make sure" in caplog.text
+
+
+def test_a_run_of_an_earlier_version_has_the_bare_name():
+    check_own(Config(own=("eta: decay",)), Own(eta=decay))
+    check_own(Config(own=("eta: <lambda>",)), Own(eta=decays(0.1)))
+    with pytest.raises(ConfigError, match="own parts: eta: decay; given were: none"):
+        check_own(Config(own=("eta: decay",)), Own())

@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from afedpg.config import Config, ScheduleConfig
+from afedpg.server.rules import make_rule
 from afedpg.server.schedules import schedules
 
 counts = st.integers(0, 10**6)
@@ -32,7 +33,7 @@ def test_linear_decay_ends_at_the_last_gradient_and_stops_at_its_floor(k, v, flo
 
 def test_linear_decay_of_fedpg_ends_at_its_last_round():
     config = Config("quadratic", "fedpg", 4, 250, schedule=ScheduleConfig("linear", 0.1, 0.5, 0.1))
-    _, eta = schedules(config)
+    eta = make_rule(config).eta
     assert [eta(k, k) for k in (0, 125, 250)] == [2.0, 1.0, 0.4]
 
 

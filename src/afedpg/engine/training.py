@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 from collections.abc import Callable, Mapping
 from contextlib import closing
@@ -16,6 +17,7 @@ from afedpg import config as configuration
 from afedpg.config import Config
 from afedpg.engine.crew import Alone, Crew, Pool
 from afedpg.engine.federation import Federation, OnArrival
+from afedpg.engine.identity import identity
 from afedpg.engine.process import Interruption, one_thread
 from afedpg.engine.session import Result, Session
 from afedpg.engine.stored import newest
@@ -29,12 +31,14 @@ from afedpg.record import folder as folders
 from afedpg.record.journal import SEGMENT_BYTES
 from afedpg.record.recorder import Position, Recorder
 from afedpg.server.admission import Limits
-from afedpg.server.rules import RECIPES, Recipe, ServerRule
-from afedpg.server.schedules import Schedule, schedules
+from afedpg.server.rules import Recipe, ServerRule, make_rule
+from afedpg.server.schedules import Schedule
 from afedpg.server.state import ServerState, begin_with, from_tree, initial_state
 
 WORTH_A_WORKER = 50_000  # environment steps; a worker needs about as long to start as one core for these
 WORKER_BYTES = 400 * 2**20  # what a worker process with torch and an environment weighs
+
+_log = logging.getLogger("afedpg")
 
 
 @dataclass(frozen=True)
@@ -52,21 +56,29 @@ class Own:
         return BuildWorkload(config, self.make_env, self.make_policy)
 
     def names(self) -> tuple[str, ...]:
-        parts = {name: getattr(self, name) for name in self.__dataclass_fields__}
-        return tuple(
-            f"{name}: {getattr(part, '__name__', type(part).__name__)}" for name, part in parts.items() if part
-        )
+        return tuple(f"{name}: {identity(part).text}" for name, part in self.parts().items())
+
+    def parts(self) -> dict[str, Any]:
+        return {name: part for name in self.__dataclass_fields__ if (part := getattr(self, name)) is not None}
 
 
 def check_own(config: Config, own: Own, kinds: tuple[str, ...] = tuple(Own.__dataclass_fields__)) -> None:
-    """A run is continued, replayed and evaluated with the functions it was made with; their names must agree."""
-    made, given = (
-        ", ".join(name for name in names if name.split(":")[0] in kinds) or "none"
-        for names in (config.own, own.names())
-    )
+    """A run is continued, replayed and evaluated with the functions it was made with; their names and the values they
+    carry must agree.
+    """
+    made = {entry.partition(":")[0]: entry for entry in config.own if entry.partition(":")[0] in kinds}
+    parts = {name: part for name, part in own.parts().items() if name in kinds}
+    given = {name: f"{name}: {identity(part).text}" for name, part in parts.items()}
+    for name, part in parts.items():  # runs of earlier versions have the bare name
+        if made.get(name) == f"{name}: {getattr(part, '__name__', type(part).__name__)}":
+            given[name] = made[name]
+        elif not identity(part).certain:
+            text = "own: %s holds values that have no text: make sure that they are those the run was made with"
+            _log.warning(text, name)
     if made != given:
+        texts = (", ".join(entries.values()) or "none" for entries in (made, given))
         raise ConfigError(
-            f"own: this run was made with own parts: {made}; given were: {given}; use Python and Own(...)"
+            "own: this run was made with own parts: {}; given were: {}; use Python and Own(...)".format(*texts)
         )
 
 
@@ -147,7 +159,7 @@ def run(
 
         return run_local(config, own, out, on_arrival, announce)
     workload, rule = parts_of(config, own, workers)
-    cost = check_memory(config, workload, workers)
+    cost = check_memory(config, workload, rule, workers)
     timing = make_timing(config, own.timing)
     server = start_state(config, rule, workload)
     federation = Federation(rule, server, None, on_arrival, Limits.of(config))
@@ -190,7 +202,7 @@ def resume(
         config = configuration.validate(configuration.from_settings(cluster, config))
         return resume_ray(folder, config, own, on_arrival, warn, announce)
     workload, rule = parts_of(config, own, workers)
-    cost = check_memory(config, workload, workers)
+    cost = check_memory(config, workload, rule, workers)
     timing = make_timing(config, own.timing)
     with Interruption().watched() as interruption, folder.lock() as lock:  # before reading what others may write
         if checkpoint.names(folder.checkpoints):
@@ -220,11 +232,16 @@ def parts_of(config: Config, own: Own, workers: int = 1) -> tuple[Workload, Serv
     build = own.workload(config)
     if workers > 1:
         build.check_portable()
-    alpha, eta = schedules(config)
-    recipe = own.method or RECIPES[config.method]
+    rule = make_rule(config, own.method, own.alpha, own.eta)
+    if rule.synchronous and config.timing.silent:
+        raise ConfigError(
+            "silent: fedpg waits for every agent and would wait for ever; use afedpg, or no silent agents"
+            if own.method is None
+            else "silent: this rule waits for every agent and would wait for ever; use no silent agents"
+        )
     workload = build()
     workload.check()
-    return workload, recipe(own.alpha or alpha, own.eta or eta)
+    return workload, rule
 
 
 def start_state(config: Config, rule: ServerRule, workload: Workload) -> ServerState:
@@ -241,12 +258,12 @@ def start_state(config: Config, rule: ServerRule, workload: Workload) -> ServerS
     return server
 
 
-def check_memory(config: Config, workload: Workload, workers: int, store: int = 0) -> Cost:
+def check_memory(config: Config, workload: Workload, rule: ServerRule, workers: int, store: int = 0) -> Cost:
     """N x parameters and N agent states must fit; refused here, not halfway through the run. `store`: bytes set aside
     for what processes share.
     """
     vector = workload.parameters
-    server = 4 * 8 * vector + (4 * vector * config.agents if config.method == "fedpg" else 0)
+    server = 4 * 8 * vector + (4 * vector * config.agents if rule.synchronous else 0)
     memory = config.agents * (4 * vector + 1024) + server + store + (WORKER_BYTES * workers if workers > 1 else 0)
     _refuse_beyond_memory(config, vector, memory)  # before even one agent is made, to see how much it remembers
     state = sum(array.nbytes for array in workload.start(0).values())

@@ -103,7 +103,7 @@ def _chosen(config: Config) -> dict[str, Any]:
     flat: dict[str, Any] = {"version": __version__}
     for name, value in config.to_dict().items():
         if isinstance(value, dict) and name in configuration.SECTIONS:
-            flat |= {inner: v for inner, v in value.items() if v != usual[name][inner]}
+            flat |= {inner: v for inner, v in value.items() if v != usual[name].get(inner)}
         elif value != usual.get(name):
             flat[name] = value
     return flat

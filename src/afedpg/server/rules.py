@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
+from afedpg.config import Config
 from afedpg.server.lookahead import Broadcast, LookAhead, SendTheta
-from afedpg.server.schedules import Schedule
+from afedpg.server.schedules import Schedule, schedules
 from afedpg.server.transforms import Chain, Mix, Normalize, RMSProp, Scale, Transform
 
 
@@ -49,3 +50,19 @@ RECIPES: dict[str, Recipe] = {
     "pg-plain": pg_plain,
     "a3c": a3c,
 }
+
+
+def make_rule(
+    config: Config, recipe: Recipe | None = None, alpha: Schedule | None = None, eta: Schedule | None = None
+) -> ServerRule:
+    """The method of the configuration, or a recipe and schedules of one's own. How the constants are scaled follows
+    from the rule that comes out, so that a copy of a method is that method.
+    """
+    recipe = recipe or RECIPES[config.method]
+
+    def made(synchronous: bool) -> ServerRule:
+        usual = schedules(config, synchronous)
+        return recipe(alpha or usual[0], eta or usual[1])
+
+    rule = made(synchronous=False)
+    return made(synchronous=True) if rule.synchronous else rule

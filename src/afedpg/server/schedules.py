@@ -62,18 +62,18 @@ class MixPower:
         return math.pow(index + 1, -self.power)
 
 
-def schedules(config: Config) -> tuple[Schedule, Schedule]:
-    """alpha and eta as configured."""
+def schedules(config: Config, synchronous: bool = False) -> tuple[Schedule, Schedule]:
+    """alpha and eta as configured, for a rule that steps at every gradient or once per round."""
     chosen = config.schedule
-    # fedpg makes N times fewer steps per sample: N alpha and N eta give it the same averaging horizon, lookahead length
-    # and path per sample. The decaying schedules index rounds, which already has that effect.
-    factor = config.agents if config.method == "fedpg" and not chosen.literal_constants else 1
+    # A synchronous rule makes N times fewer steps per sample: N alpha and N eta give it the same averaging horizon,
+    # lookahead length and path per sample. The decaying schedules index rounds, which already has that effect.
+    factor = config.agents if synchronous and not chosen.literal_constants else 1
     alpha, eta = min(1.0, factor * chosen.alpha), factor * chosen.eta
     if chosen.schedule == "global":
         return MixPower(4 / 5, chosen.literal), StepPower(chosen.eta, 1.0)
     if chosen.schedule == "fosp":
         return MixPower(4 / 7, chosen.literal), StepPower(chosen.eta, 5 / 7)
     if chosen.schedule == "linear":
-        steps = config.iterations if config.method == "fedpg" else config.gradients
+        steps = config.iterations if synchronous else config.gradients
         return Constant(alpha), LinearDecay(eta, steps, factor * chosen.eta_floor)
     return Constant(alpha), Constant(eta)

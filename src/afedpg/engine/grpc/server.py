@@ -89,7 +89,7 @@ def run_server(
     place.check()
     check_terms(config)
     parts = new_parts(config, own, on_arrival)
-    cost = check_memory(config, parts.workload, 1)
+    cost = check_memory(config, parts.workload, parts.federation.rule, 1)
 
     def begin() -> None:
         keep_record(parts, out)
@@ -121,7 +121,8 @@ def resume_server(
     parts = restored_parts(folder, config, own, on_arrival, warn)
 
     def begin() -> None:
-        announce(replace(check_memory(config, parts.workload, 1), done=parts.federation.server.gradients))
+        cost = check_memory(config, parts.workload, parts.federation.rule, 1)
+        announce(replace(cost, done=parts.federation.server.gradients))
 
     return _serve(parts, place, begin, on_port, list(watchers))
 

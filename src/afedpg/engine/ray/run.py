@@ -17,11 +17,12 @@ from afedpg.engine.process import Interruption
 from afedpg.engine.ray.cluster import cluster, room, starts_here, store_bytes
 from afedpg.engine.ray.crowd import Crowd
 from afedpg.engine.session import Result
-from afedpg.engine.training import Cost, Own, check_memory
+from afedpg.engine.training import Cost, Own, check_memory, parts_of
 from afedpg.engine.workloads import BuildWorkload
 from afedpg.errors import ConfigError
 from afedpg.messages import Workload
 from afedpg.record.folder import RunFolder
+from afedpg.server.rules import ServerRule
 
 
 def run_ray(
@@ -33,7 +34,7 @@ def run_ray(
 ) -> Result:
     build = _sendable(config, own)
     parts = new_parts(_on_server(config), own, on_arrival)._replace(config=config)
-    cost = _cost(config, parts.workload)
+    cost = _cost(config, parts.workload, parts.federation.rule)
     with cluster(config, parts.workload):
         keep_record(parts, out)
         announce(cost)
@@ -53,8 +54,8 @@ def resume_ray(
     `config` is the folder's, perhaps with another cluster.
     """
     build = _sendable(config, own)
-    workload = own.workload(_on_server(config))()
-    cost = _cost(config, workload)
+    workload, rule = parts_of(_on_server(config), own)
+    cost = _cost(config, workload, rule)
     with cluster(config, workload):  # first: it may not be there, and the folder stays as it is
         parts = restored_parts(folder, _on_server(config), own, on_arrival, warn)._replace(config=config)
         announce(replace(cost, done=parts.federation.server.gradients))
@@ -65,7 +66,7 @@ def serve(parts: Parts, build: BuildWorkload) -> Result:
     with Interruption().watched() as interruption, contextlib.closing(parts.federation):
         server, recorder, network = parts.federation.server, parts.federation.recorder, parts.config.network
         sync = recorder.journal.sync if network.durable and recorder is not None else None
-        first = min(room(parts.config), parts.config.agents) if parts.config.method == "fedpg" else 0
+        first = min(room(parts.config), parts.config.agents) if parts.federation.rule.synchronous else 0
         crowd = Crowd(build, server.epoch, first, sync)
         stored = 0 if parts.tree is None else parts.tree["server"]["gradients"]
         for seat in crowd.seats:
@@ -80,12 +81,12 @@ def _on_server(config: Config) -> Config:
     return replace(config, agent=replace(config.agent, device="cpu"))
 
 
-def _cost(config: Config, workload: Workload) -> Cost:
+def _cost(config: Config, workload: Workload, rule: ServerRule) -> Cost:
     """With the actors and their object store, if they run on this machine."""
     if not starts_here(config):
-        return check_memory(config, workload, 1)
+        return check_memory(config, workload, rule, 1)
     processes = 1 if config.synthetic else config.agents  # without torch they weigh little
-    return check_memory(config, workload, processes, store_bytes(config, workload))
+    return check_memory(config, workload, rule, processes, store_bytes(config, workload))
 
 
 def _sendable(config: Config, own: Own) -> BuildWorkload:
