@@ -1,4 +1,4 @@
-"""Every failure a user can meet is one of these two; the command line turns them into one line and an exit code."""
+"""Every failure a user can meet is one of these; the command line turns them into one line and an exit code."""
 
 
 class AfedpgError(Exception):
@@ -11,3 +11,9 @@ class ConfigError(AfedpgError):
     """Bad usage or a bad setting; the message starts with the field's name."""
 
     exit_code = 2
+
+
+class Unwelcome(AfedpgError):
+    """A server will not have this agent, however often it comes back: somebody must change something first."""
+
+    exit_code = 3

@@ -60,7 +60,7 @@ def test_an_agent_outlives_its_server_and_a_misfit_does_not(tmp_path: Path) -> N
             "agent", "lq-bandit", "--connect", f"127.0.0.1:{federation.port}",
             "--cert", federation.certs / "agents" / "agent-1", log="misfit.log",
         )  # fmt: skip
-        assert misfit.wait(60) == 1
+        assert misfit.wait(60) == 3
         assert "refused by" in federation.log("misfit")
         server.terminate()
         assert server.wait(60) == 130

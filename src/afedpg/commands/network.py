@@ -130,7 +130,7 @@ def _agent(options: argparse.Namespace) -> int:
         options.connect,
         _own_config(options),
         lambda config: BuildWorkload(config)(),
-        None if options.insecure else Identity.read(Path(options.cert)).for_client(),
+        None if options.insecure else Identity.read(Path(options.cert)),
         options.name,
         seconds_per_gradient=options.seconds_per_gradient,
         state=None if options.state is None else Path(options.state),
@@ -207,7 +207,7 @@ def _asked_status(options: argparse.Namespace) -> dict[str, Any]:
     if options.cert is None:
         require_loopback(host)
         return ask_status(options.where, None)
-    return ask_status(options.where, Identity.read(Path(options.cert)).for_client())
+    return ask_status(options.where, Identity.read(Path(options.cert)))
 
 
 def _check_identity(options: argparse.Namespace) -> None:

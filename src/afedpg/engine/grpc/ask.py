@@ -9,17 +9,24 @@ import grpc
 from afedpg.engine.grpc import federation_pb2 as pb
 from afedpg.engine.grpc import wire
 from afedpg.engine.grpc.calls import ask
+from afedpg.engine.grpc.probe import misfit
+from afedpg.engine.grpc.tls import Identity
 from afedpg.errors import AfedpgError
 
 SECONDS = 10.0
 
 
-def ask_status(address: str, credentials: grpc.ChannelCredentials | None) -> dict[str, Any]:
-    channel = grpc.insecure_channel(address) if credentials is None else grpc.secure_channel(address, credentials)
-    with channel:
+def ask_status(address: str, identity: Identity | None) -> dict[str, Any]:
+    with _channel(address, identity) as channel:
         try:
             return wire.status_reply(ask(channel, "Status", pb.StatusRequest().SerializeToString(), SECONDS))
         except grpc.RpcError as error:
-            raise AfedpgError(f"{address}: {wire.details(error)}") from error
+            folder = None if identity is None else identity.folder
+            wrong = "" if folder is None else misfit(address, folder)
+            raise AfedpgError(f"{address}: {wrong or wire.details(error)}") from error
         except wire.Refused as error:
             raise AfedpgError(f"{address}: {error}") from error
+
+
+def _channel(address: str, identity: Identity | None) -> grpc.Channel:
+    return grpc.insecure_channel(address) if identity is None else grpc.secure_channel(address, identity.for_client())

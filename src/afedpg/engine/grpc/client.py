@@ -23,12 +23,14 @@ from afedpg.engine.grpc import federation_pb2 as pb
 from afedpg.engine.grpc import wire
 from afedpg.engine.grpc.calls import TOKEN, ask, open_work
 from afedpg.engine.grpc.keep import StateFile
+from afedpg.engine.grpc.probe import misfit
 from afedpg.engine.grpc.terms import agree
+from afedpg.engine.grpc.tls import Identity
 from afedpg.engine.grpc.visit import DIAL_SECONDS, Lost, Visit
 from afedpg.engine.grpc.wire import PROTOCOL, Damaged, Expected, Refused
 from afedpg.engine.grpc.worker import Worker
 from afedpg.engine.process import Interrupted
-from afedpg.errors import AfedpgError
+from afedpg.errors import AfedpgError, Unwelcome
 from afedpg.messages import Task, Workload
 
 FIRST_PAUSE, LONGEST_PAUSE = 0.2, 30.0  # seconds between attempts to come back
@@ -44,7 +46,7 @@ class AgentOptions:
     connect: str  # HOST:PORT
     config: Config  # the agent's own: task, environment, device
     build: Callable[[Config], Workload]
-    credentials: grpc.ChannelCredentials | None = None  # None: no TLS
+    identity: Identity | None = None  # None: no TLS
     name: str = ""
     token: str = ""
     seconds_per_gradient: float = 0.0  # emulates a slower machine
@@ -61,11 +63,6 @@ class Pause:
     def reset(self) -> None:
         self._next = FIRST_PAUSE
 
-    @property
-    def fresh(self) -> bool:
-        """There was contact since the last pause."""
-        return self._next == FIRST_PAUSE
-
     def seconds(self) -> float:
         pause, self._next = self._next, min(2 * self._next, LONGEST_PAUSE)
         return pause * random.uniform(0.5, 1.0)
@@ -76,6 +73,7 @@ class Agent:
         self.options = options
         self.worker = Worker()
         self.pause = Pause()
+        self.contact = time.monotonic()  # when the server was last heard
         self.settings = ""  # the terms the workload was built for
         self.expected = Expected(0)  # what the workload reads and reports
         self.agent_id = 0
@@ -85,8 +83,7 @@ class Agent:
         self.reports = 0
 
     async def run(self) -> None:
-        """Until the federation is finished; an AfedpgError if it never will be for this agent."""
-        contact = time.monotonic()
+        """Until the federation is finished; Unwelcome if this agent will have no part in it."""
         while True:
             try:
                 if await self._visit():
@@ -98,26 +95,29 @@ class Agent:
                 problem = f"what came from {self.options.connect} is damaged: {error}"
             except Refused as error:  # nothing of it is computed with, and asking again would bring the same
                 what = "sent something else than the protocol says"
-                raise AfedpgError(f"{self.options.connect} {what}: {error}; this agent leaves for good") from error
+                raise Unwelcome(f"{self.options.connect} {what}: {error}; this agent leaves for good") from error
             except grpc.RpcError as error:
-                problem = self._judge(error)
-            if self.pause.fresh:
-                contact = time.monotonic()
-            if self.options.patience and time.monotonic() - contact > self.options.patience:
+                problem = await self._judge(error)
+            if self.options.patience and time.monotonic() - self.contact > self.options.patience:
                 raise AfedpgError(f"no server at {self.options.connect} for {self.options.patience:g} s: {problem}")
             pause = self.pause.seconds()
             _log.warning("%s; trying again in %.1f s", problem, pause)
             await asyncio.sleep(pause)
 
-    def _judge(self, error: Any) -> str:
+    async def _judge(self, error: Any) -> str:
         """Some answers will not change by asking again."""
         if error.code() in _FINAL:
-            raise AfedpgError(f"refused by {self.options.connect}: {wire.details(error)}")
+            raise Unwelcome(f"refused by {self.options.connect}: {wire.details(error)}")
         if error.code() == grpc.StatusCode.FAILED_PRECONDITION:
             self.misfits += 1
             if self.misfits > 1:
-                raise AfedpgError(f"refused by {self.options.connect}: {wire.details(error)}")
+                raise Unwelcome(f"refused by {self.options.connect}: {wire.details(error)}")
             self.settings = ""  # perhaps another run is served there now: ask for its terms, once
+        folder = None if self.options.identity is None else self.options.identity.folder
+        if error.code() == grpc.StatusCode.UNAVAILABLE and folder is not None:
+            wrong = await asyncio.to_thread(misfit, self.options.connect, folder)
+            if wrong:
+                raise Unwelcome(f"cannot work for {self.options.connect}: {wrong}")
         return f"{self.options.connect}: {wire.details(error)}"
 
     @property
@@ -147,7 +147,7 @@ class Agent:
         try:
             config = agree(self.options.config, reply.settings, reply.agent, 0 if kept is not None else reply.starts)
         except Refused as error:
-            raise AfedpgError(f"cannot work for {self.options.connect}: {error}") from error
+            raise Unwelcome(f"cannot work for {self.options.connect}: {error}") from error
         self.expected = await self.worker.build(self.options.build, config, reply.agent, kept)
         self.agent_id, self.settings = reply.agent, reply.settings
 
@@ -159,9 +159,9 @@ class Agent:
             ("grpc.http2.ping_timeout_ms", 10_000), ("grpc.use_local_subchannel_pool", 1),
             ("grpc.enable_retries", 0),
         ]  # fmt: skip
-        if self.options.credentials is None:
+        if self.options.identity is None:
             return grpc.aio.insecure_channel(self.options.connect, options)
-        return grpc.aio.secure_channel(self.options.connect, self.options.credentials, options)
+        return grpc.aio.secure_channel(self.options.connect, self.options.identity.for_client(), options)
 
     def _metadata(self) -> tuple[tuple[str, str], ...]:
         return ((TOKEN, self.options.token),) if self.options.token else ()

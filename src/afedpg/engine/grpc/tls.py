@@ -23,11 +23,13 @@ class Identity:
     authority: bytes
     certificate: bytes
     key: bytes
+    folder: Path | None = None  # where they were read
 
     @classmethod
     def read(cls, folder: Path) -> Identity:
         try:
-            return cls(*((folder / name).read_bytes() for name in (AUTHORITY, CERTIFICATE, KEY)))
+            authority, certificate, key = ((folder / name).read_bytes() for name in (AUTHORITY, CERTIFICATE, KEY))
+            return cls(authority, certificate, key, folder)
         except OSError as error:
             raise ConfigError(f"cert: cannot read {error.filename}; `afedpg certs` makes such a folder") from error
 

@@ -16,7 +16,7 @@ from afedpg.engine.grpc import federation_pb2 as pb
 from afedpg.engine.grpc import wire
 from afedpg.engine.grpc.calls import EOF
 from afedpg.engine.grpc.wire import PROTOCOL, Refused
-from afedpg.errors import AfedpgError
+from afedpg.errors import Unwelcome
 from afedpg.messages import Task
 
 if TYPE_CHECKING:
@@ -43,6 +43,7 @@ class Visit:
         self._newest: Task | None = None
         self._working: asyncio.Task[None] | None = None
         self._failure: Exception | None = None  # of the work itself
+        self._answered = False
 
     async def run(self) -> bool:
         agent = self._agent
@@ -70,9 +71,12 @@ class Visit:
             data = await self._within(self._call.read(), max(self._agent.lease, DIAL_SECONDS))
             if data is EOF:
                 raise Lost(f"{self._agent.options.connect} hung up")
+            self._agent.contact = time.monotonic()
             message = wire.from_server(data)
             kind = message.WhichOneof("content")
             if kind == "task":
+                if self._answered:  # there was work for it, and is more: from now on a lost line is an accident
+                    self._agent.pause.reset()
                 self._newest = self._agent.decode(message.task)
                 if self._working is None or self._working.done():
                     self._working = asyncio.ensure_future(self._work_or_fail())
@@ -99,12 +103,11 @@ class Visit:
         if not SHORTEST_LEASE <= welcome.lease_seconds <= LONGEST_LEASE:
             raise Refused(f"a lease of {welcome.lease_seconds} s")
         self._agent.lease, self._agent.misfits = welcome.lease_seconds, 0
-        self._agent.pause.reset()
         _log.info("joined %s as agent %d", self._agent.options.connect, welcome.agent)
 
     def _refused(self, refusal: pb.Refusal) -> None:
         if refusal.final:
-            raise AfedpgError(f"dismissed by {self._agent.options.connect}: {refusal.reason}")
+            raise Unwelcome(f"dismissed by {self._agent.options.connect}: {refusal.reason}")
         _log.warning("refused by the server: %s", refusal.reason)
 
     async def _work_or_fail(self) -> None:
@@ -130,6 +133,7 @@ class Visit:
                 agent.keep.save(agent.agent_id, agent.settings, agent.worker.state)
                 with contextlib.suppress(grpc.RpcError, asyncio.InvalidStateError):  # the listener notices
                     await self._write(wire.encode_report(report))
+                    self._answered = True
 
     async def _beat(self) -> None:
         with contextlib.suppress(grpc.RpcError, asyncio.InvalidStateError):
