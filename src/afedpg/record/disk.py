@@ -34,6 +34,12 @@ def sync_folder(folder: Path) -> None:
         os.close(handle)
 
 
+def create_private(file: Path) -> int:
+    """A new file's handle, never readable by others, not even for a moment."""
+    file.unlink(missing_ok=True)
+    return os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+
+
 def write_text(file: Path, text: str) -> None:
     write_bytes(file, text.encode("utf-8"))
 

@@ -27,6 +27,7 @@ from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 from afedpg.engine.grpc.roster import check_name, read_list
 from afedpg.engine.grpc.tls import AUTHORITY, CERTIFICATE, KEY, OPERATOR
 from afedpg.errors import ConfigError
+from afedpg.record.disk import create_private
 from afedpg.terminal import printable
 
 AUTHORITY_DAYS = 3650
@@ -171,10 +172,7 @@ def _write(folder: Path, authority: Pair, pair: Pair) -> bool:
 
 
 def _secret(file: Path, data: bytes) -> None:
-    """Never readable by others, not even for a moment."""
-    file.unlink(missing_ok=True)
-    handle = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-    with os.fdopen(handle, "wb") as stream:
+    with os.fdopen(create_private(file), "wb") as stream:
         stream.write(data)
 
 

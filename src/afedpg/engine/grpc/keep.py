@@ -11,6 +11,7 @@ from safetensors import SafetensorError, safe_open
 from afedpg.errors import AfedpgError
 from afedpg.messages import AgentState
 from afedpg.record import tensors
+from afedpg.record.disk import create_private
 
 _log = logging.getLogger("afedpg")
 
@@ -26,6 +27,7 @@ class StateFile:
             return
         beside = self._file.with_name(f".{self._file.name}.writing")
         try:
+            os.close(create_private(beside))  # it holds what the agent observed
             tensors.write(beside, state, {"agent": str(agent_id), "settings": settings})
             os.replace(beside, self._file)
         except OSError as error:
