@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import multiprocessing
-import signal
 import traceback
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -16,7 +15,7 @@ from functools import partial
 from multiprocessing.connection import Connection, wait
 from typing import Any, NamedTuple, Protocol, TypeVar
 
-from afedpg.engine.process import die_with_parent, dismiss, one_thread
+from afedpg.engine.process import die_with_parent, dismiss, leave_stops_to_parent, one_thread
 from afedpg.errors import AfedpgError, ConfigError
 from afedpg.messages import AgentState, Report, Task, TaskId, Workload
 
@@ -177,7 +176,7 @@ class _Failure:
 
 def _serve(connection: Connection, build: Build) -> None:
     """A worker's life: build the workload, then a job at a time until the pipe closes."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the whole group; the parent decides
+    leave_stops_to_parent()
     die_with_parent()
     one_thread()
     workload = _attempt(build)  # a failure answers every job

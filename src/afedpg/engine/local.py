@@ -18,7 +18,7 @@ from typing import Any
 from afedpg.config import Config
 from afedpg.engine.federation import OnArrival
 from afedpg.engine.grpc.server import Place, resume_server, run_server
-from afedpg.engine.process import die_with_parent, one_thread
+from afedpg.engine.process import die_with_parent, leave_stops_to_parent, one_thread
 from afedpg.engine.session import Result
 from afedpg.engine.training import Cost, Own
 from afedpg.engine.workloads import BuildWorkload
@@ -122,7 +122,7 @@ class Processes:
 
 def _agent(build: BuildWorkload, port: int, name: str, token: str) -> None:
     """An agent process's life."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the whole group; the parent decides
+    leave_stops_to_parent()
     die_with_parent()
     one_thread()
     from afedpg.engine.grpc.client import AgentOptions, be_agent

@@ -7,6 +7,7 @@ import ctypes
 import multiprocessing
 import os
 import signal
+import stat
 import sys
 from collections.abc import Iterator, Sequence
 from multiprocessing.connection import Connection
@@ -19,6 +20,7 @@ from afedpg.errors import AfedpgError
 
 _THREAD_VARIABLES = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
 _PR_SET_PDEATHSIG = 1
+STOPS = (signal.SIGINT, signal.SIGTERM, *([signal.SIGHUP] if hasattr(signal, "SIGHUP") else []))
 
 
 class Hand(Protocol):
@@ -29,7 +31,7 @@ class Hand(Protocol):
 
 
 class Interrupted(AfedpgError):
-    """Ctrl-C or SIGTERM: the run is stored and can go on."""
+    """Ctrl-C, SIGTERM or SIGHUP: the run is stored and can go on."""
 
     exit_code = 130
 
@@ -65,8 +67,34 @@ def dismiss(hands: Sequence[Hand]) -> None:
             hand.process.join()
 
 
+def stopping_signals() -> list[signal.Signals]:
+    """Those that ask this process to stop; not what is ignored, as SIGHUP under nohup."""
+    return [number for number in STOPS if signal.getsignal(number) != signal.SIG_IGN]
+
+
+def leave_stops_to_parent() -> None:
+    """A terminal's signals reach the whole group; the parent decides, and ends this process when it does."""
+    for number in STOPS:
+        if number != signal.SIGTERM:
+            signal.signal(number, signal.SIG_IGN)
+
+
+def mute_lost_terminal() -> None:
+    """What is written to a terminal that has hung up fails, and would end a process that has things to store."""
+    for stream in (sys.stdout, sys.stderr):
+        with contextlib.suppress(AttributeError, OSError, ValueError):  # closed, or no file
+            handle = stream.fileno()
+            if stat.S_ISCHR(os.fstat(handle).st_mode) and not os.isatty(handle):
+                nowhere = os.open(os.devnull, os.O_WRONLY)
+                os.dup2(nowhere, handle)
+                os.close(nowhere)
+
+
 class Interruption:
-    """Turns the first Ctrl-C or SIGTERM into a flag that is looked at between events; the second ends at once."""
+    """Turns the first Ctrl-C, SIGTERM or SIGHUP into a flag that is looked at between events; the second ends at once.
+
+    But for SIGHUP: a shell that loses its terminal may send it after the system has.
+    """
 
     def __init__(self) -> None:
         self.requested = False
@@ -74,12 +102,14 @@ class Interruption:
     @contextlib.contextmanager
     def watched(self) -> Iterator[Interruption]:
         def note(number: int, frame: FrameType | None) -> None:
-            if self.requested:
+            if number not in (signal.SIGINT, signal.SIGTERM):
+                mute_lost_terminal()
+            elif self.requested:
                 raise KeyboardInterrupt
             self.requested = True
 
         try:
-            before = {number: signal.signal(number, note) for number in (signal.SIGINT, signal.SIGTERM)}
+            before = {number: signal.signal(number, note) for number in stopping_signals()}
         except ValueError:  # not the main thread: signals are somebody else's
             before = {}
         try:

@@ -7,7 +7,6 @@ import contextlib
 import logging
 import os
 import random
-import signal
 import sys
 import time
 import traceback
@@ -29,7 +28,7 @@ from afedpg.engine.grpc.tls import Identity
 from afedpg.engine.grpc.visit import DIAL_SECONDS, Lost, Visit
 from afedpg.engine.grpc.wire import PROTOCOL, Damaged, Expected, Refused
 from afedpg.engine.grpc.worker import Worker
-from afedpg.engine.process import Interrupted
+from afedpg.engine.process import Interrupted, mute_lost_terminal, stopping_signals
 from afedpg.errors import AfedpgError, Unwelcome
 from afedpg.messages import Task, Workload
 
@@ -171,7 +170,7 @@ class Agent:
 
 
 def run_agent(options: AgentOptions) -> int:
-    """Blocks until the federation is finished; returns how many reports were sent. Ctrl-C and SIGTERM leave."""
+    """Blocks until the federation is finished; returns how many reports were sent. Ctrl-C, SIGTERM, SIGHUP leave."""
     return asyncio.run(_run_agent(options))
 
 
@@ -197,9 +196,14 @@ async def _run_agent(options: AgentOptions) -> int:
     agent = Agent(options)
     running = asyncio.ensure_future(agent.run())
     loop = asyncio.get_running_loop()
-    for number in (signal.SIGINT, signal.SIGTERM):
+
+    def leave() -> None:
+        mute_lost_terminal()
+        running.cancel()
+
+    for number in stopping_signals():
         with contextlib.suppress(ValueError, RuntimeError):  # not the main thread
-            loop.add_signal_handler(number, running.cancel)
+            loop.add_signal_handler(number, leave)
     try:
         await running
     except asyncio.CancelledError:
