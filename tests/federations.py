@@ -56,6 +56,7 @@ class Site:
         self.settings = settings
         self.port, self._port_keeper = reserved_port()
         self.processes: list[subprocess.Popen[bytes]] = []
+        self.files = 0  # how many a process may have open; 0: as many as this one
         self.certs = folder / "certs"
         if tls:
             make_certificates(self.certs, ["127.0.0.1"], [f"agent-{number}" for number in range(agents)], 1)
@@ -63,6 +64,8 @@ class Site:
     def command(self, name: str, *arguments: object, log: str = "") -> subprocess.Popen[bytes]:
         log_file = (self.folder / (log or f"{name}.log")).open("ab")
         command = [sys.executable, "-m", "afedpg", name, *map(str, arguments)]
+        if self.files:
+            command = ["sh", "-c", f'ulimit -n {self.files}; exec "$@"', "sh", *command]
         process = subprocess.Popen(
             command, stdin=subprocess.DEVNULL, stdout=log_file, stderr=log_file, start_new_session=True, cwd=self.folder
         )

@@ -10,9 +10,14 @@ from dataclasses import dataclass
 import grpc
 
 from afedpg.engine.grpc import wire
+from afedpg.engine.grpc.descriptors import room_for_connections
 from afedpg.engine.grpc.service import Service
+from afedpg.engine.grpc.tls import split_address
 from afedpg.engine.live import Drive
 from afedpg.errors import ConfigError
+
+HANDSHAKE_MS = 20_000  # after which a connection that has not said who it is goes
+IDLE_MS = 60_000  # likewise, one without a call
 
 
 @contextlib.contextmanager
@@ -20,8 +25,10 @@ def listening(
     address: str, credentials: grpc.ServerCredentials | None, parameters: int, lease: float
 ) -> Iterator[Listener]:
     """Who dials in meanwhile waits to be served."""
+    options = _options(parameters, lease)
+    options.append(("grpc.max_allowed_incoming_connections", room_for_connections(split_address(address, "listen")[0])))
     with asyncio.Runner() as runner:  # a gRPC server belongs to the loop it was made in
-        listener = runner.run(_bind(runner.run, address, credentials, _options(parameters, lease)))
+        listener = runner.run(_bind(runner.run, address, credentials, options))
         try:
             yield listener
         finally:
@@ -77,5 +84,7 @@ def _options(parameters: int, lease: float) -> list[tuple[str, int]]:
         ("grpc.keepalive_timeout_ms", 2 * lease_ms),
         ("grpc.http2.ping_timeout_ms", 2 * lease_ms),
         ("grpc.http2.min_ping_interval_without_data_ms", lease_ms // 4),
+        ("grpc.server_handshake_timeout_ms", HANDSHAKE_MS),
+        ("grpc.max_connection_idle_ms", IDLE_MS),
         ("grpc.so_reuseport", 0),  # a second server on the same port is a mistake
     ]

@@ -6,6 +6,7 @@ import asyncio
 import hmac
 import logging
 import time
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -22,6 +23,7 @@ from afedpg.engine.grpc.tls import OPERATOR, common_name
 from afedpg.engine.grpc.wire import PROTOCOL, SERVICE, Expected, Refused
 from afedpg.engine.live import LiveEngine, worth_a_line
 
+MOST_SILENT, MOST_SILENT_SECONDS = 4, 15.0  # streams of one caller that have said nothing yet
 _log = logging.getLogger("afedpg")
 _HEARTBEAT = pb.FromServer(heartbeat=pb.Heartbeat()).SerializeToString()
 _FINISHED = pb.FromServer(finished=pb.Finished()).SerializeToString()
@@ -57,6 +59,7 @@ class Service:
         self._arrivals: dict[str, Bucket] = {}  # of connections, per agent
         self._denied = Repeats()
         self._compared = False  # the roster with the allow-list
+        self._silent: Counter[str] = Counter()  # streams without a first message, by caller
 
     def handler(self) -> Any:
         """Messages stay bytes until our own code has looked at them: what gRPC cannot parse would end the stream."""
@@ -118,11 +121,21 @@ class Service:
             self.engine.leave(port.agent_id, port, reason)
 
     async def _first(self, context: Any) -> bytes:
+        """The agent's first message. Until it comes a stream is nobody's, so there may be only a few."""
+        caller = self._caller(context)
+        if self._silent[caller] >= MOST_SILENT:
+            text = f"{MOST_SILENT} streams of this caller have said nothing yet"
+            await self._deny(context, grpc.StatusCode.RESOURCE_EXHAUSTED, text)
+        self._silent[caller] += 1
         try:
-            async with asyncio.timeout(self.engine.network.lease):
+            async with asyncio.timeout(min(self.engine.network.lease, MOST_SILENT_SECONDS)):
                 data = await context.read()
         except TimeoutError as error:
             raise Refused("join: nothing was sent") from error
+        finally:
+            self._silent[caller] -= 1
+            if not self._silent[caller]:
+                del self._silent[caller]
         if data is EOF:
             raise Refused("join: nothing was sent")
         return bytes(data)
