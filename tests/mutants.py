@@ -41,6 +41,9 @@ POLICY = "tests/agent/test_policy_file.py"
 LIAR = "tests/network/test_hostile_server.py"
 ANSWERS = "tests/agent/test_answers.py"
 ENVIRONMENTS = "tests/agent/test_environments.py"
+MISFITS = "tests/network/test_misfits.py"
+TEXT = "tests/network/test_peer_text.py"
+STRANGERS = "tests/network/test_strangers.py"
 
 
 @dataclass(frozen=True)
@@ -260,6 +263,28 @@ MUTANTS = [
     Mutant("who never answered is done", "record/ending.py",
            'return "done" if gradients else "never answered"', 'return "done"',
            "tests/dashboard/test_follow.py who_is_late"),
+    # The network.
+    Mutant("a refusal's reason is shown as it came", "engine/grpc/wire.py",
+           "message.refusal.reason = of_peer(message.refusal.reason)", "pass", f"{TEXT} every_text"),
+    Mutant("what was refused is quoted as it came", "engine/grpc/wire.py",
+           "super().__init__(of_peer(text))", "super().__init__(text)", f"{TEXT} every_text"),
+    Mutant("repeats are never forgotten", "engine/grpc/rates.py",
+           "if now - at < self.forget", "if True", f"{TEXT} repeats"),
+    Mutant("a welcome alone makes an agent hurry back", "engine/grpc/visit.py",
+           "if self._answered:", "if True:", f"{MISFITS} pauses"),
+    Mutant("a line that breaks looks like a wrong certificate", "engine/grpc/probe.py",
+           "if not fault:", "if False:", f"{MISFITS} breaks"),
+    Mutant("who hangs up before a handshake is a misfit", "engine/grpc/probe.py",
+           "return None if shaken else \"\"", "return None", f"{MISFITS} hangs_up"),
+    Mutant("silent streams are never given up", "engine/grpc/service.py",
+           "self._silent[caller] -= 1", "pass", f"{STRANGERS} few"),
+    Mutant("connections take every file", "engine/grpc/descriptors.py",
+           "- _open_files() - RESERVE", "", f"{STRANGERS} asks_for"),
+    Mutant("a restart is at the beginning of time", "engine/live_session.py",
+           "federation.apply(Restart(), seconds)", "federation.apply(Restart(), refolded.seconds)",
+           "tests/network/test_live_resume.py clock"),
+    Mutant("an agent's key may lie beside its folder", "engine/grpc/roster.py",
+           r'(?!\.{1,2}\Z)', "", f"{INPUT} certificates"),
     # The command line.
     Mutant("alpha may be zero", "config.py", "0 < schedule.alpha <= 1", "0 <= schedule.alpha <= 1", INPUT),
     Mutant("a run folder that exists is written over", "record/folder.py",

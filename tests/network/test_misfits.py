@@ -126,8 +126,10 @@ def hangs_up() -> Iterator[int]:
         server.shutdown(socket.SHUT_RDWR)
 
 
-def test_who_is_not_there_or_hangs_up_is_no_misfit(certificates: Path, hangs_up: int) -> None:
-    mine = certificates / "agents" / "a"
+def test_who_is_not_there_or_hangs_up_is_no_misfit(certificates: Path, hangs_up: int, tmp_path: Path) -> None:
+    """Nor is anybody who hangs up before there was a handshake, whatever may be wrong with our certificate."""
+    mine = shutil.copytree(certificates / "agents" / "a", tmp_path / "faulty")
+    store(mine, issue(new_authority(), "a", 1))
     assert misfit(f"127.0.0.1:{hangs_up}", mine) == ""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
