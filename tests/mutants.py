@@ -36,6 +36,7 @@ TIME = "tests/engine/test_time.py not many and not ten_thousand"
 BITS = "tests/engine/test_same_bits.py"
 API = "tests/engine/test_api.py"
 RECORDED = "tests/engine/test_refused_reports.py"
+LOST = "tests/engine/test_lost_files.py"
 INPUT = "tests/cli/test_bad_input.py"
 POLICY = "tests/agent/test_policy_file.py"
 LIAR = "tests/network/test_hostile_server.py"
@@ -285,6 +286,11 @@ MUTANTS = [
            "tests/network/test_live_resume.py clock"),
     Mutant("an agent's key may lie beside its folder", "engine/grpc/roster.py",
            r'(?!\.{1,2}\Z)', "", f"{INPUT} certificates"),
+    Mutant("a loss is passed over in silence", "record/loss.py", "if not accept:", "if False:", f"{LOST} tail"),
+    Mutant("run.db tells of events that are not on the disk", "record/recorder.py",
+           "        self.journal.sync()\n        return", "        return", f"{LOST} power_cut_takes_no_event"),
+    Mutant("rows that are gone are not missed", "record/loss.py",
+           "if missing > told.given_up:", "if False:", f"{LOST} virtual_run_without_its_rows"),
     # The command line.
     Mutant("alpha may be zero", "config.py", "0 < schedule.alpha <= 1", "0 <= schedule.alpha <= 1", INPUT),
     Mutant("a run folder that exists is written over", "record/folder.py",

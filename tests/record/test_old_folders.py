@@ -44,6 +44,7 @@ def test_a_virtual_run_is_replayed_and_resumed(folder):
     again = replay(folder)
     assert again.gradients == result.gradients
     np.testing.assert_array_equal(theta_of(folder), result.theta)
+    assert resume(folder).sha256 == result.sha256  # rows that 0.1.0 never wrote are no loss
 
 
 @pytest.mark.parametrize("folder", VIRTUAL, indirect=True)

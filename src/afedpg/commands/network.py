@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from afedpg import config as configuration
 from afedpg.commands.outcome import report
-from afedpg.commands.parser import command
+from afedpg.commands.parser import add_accept_loss, command
 from afedpg.commands.settings import add_settings, given_settings
 from afedpg.errors import ConfigError
 
@@ -43,6 +43,7 @@ def _add_server(commands: Any) -> None:
     parser.add_argument("--allow", metavar="FILE", help="names that may take part; default: allowed.txt beside --cert")
     parser.add_argument("--out", metavar="DIR", required=True, help="run folder")
     parser.add_argument("--resume", action="store_true", help="go on if the run folder exists; its settings then count")
+    add_accept_loss(parser)
 
 
 def _add_identity(parser: Any, what: str) -> None:
@@ -65,8 +66,9 @@ def _server(options: argparse.Namespace) -> int:
     with Display(config, quiet=options.json) as display:
         if going_on:
             result = resume_server(
-                open_run(out), place, on_arrival=display, warn=display.warn, announce=display.announce, on_port=_listens
-            )
+                open_run(out), place, on_arrival=display, warn=display.warn, announce=display.announce,
+                on_port=_listens, accept_loss=options.accept_loss,
+            )  # fmt: skip
         else:
             result = run_server(config, place, out, on_arrival=display, announce=display.announce, on_port=_listens)
     report(options, result)

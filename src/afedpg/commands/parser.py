@@ -50,6 +50,11 @@ def add_workers(parser: argparse.ArgumentParser) -> None:
     )
 
 
+def add_accept_loss(parser: argparse.ArgumentParser) -> None:
+    help = "go on though files of the run folder are gone or cut off, without what they held"
+    parser.add_argument("--accept-loss", action="store_true", help=help)
+
+
 def workers_of(options: argparse.Namespace, default: int) -> int:
     workers: int = default if options.workers is None else options.workers
     if workers < 1:

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from afedpg.commands.outcome import report
-from afedpg.commands.parser import RUNS, add_run, add_workers, command, workers_of
+from afedpg.commands.parser import RUNS, add_accept_loss, add_run, add_workers, command, workers_of
 from afedpg.commands.settings import add_section, add_settings, given_settings
 from afedpg.errors import ConfigError
 from afedpg.experiments.choices import parse_seeds
@@ -24,6 +24,7 @@ def add_commands(commands: Any) -> None:
     add_run(parser)
     add_section(parser, "ray")  # the cluster of a later day may be another one
     add_workers(parser)
+    add_accept_loss(parser)
 
 
 def _train(options: argparse.Namespace) -> int:
@@ -63,6 +64,8 @@ def _resume(options: argparse.Namespace) -> int:
     with Display(config, quiet=options.json) as display:
         workers = workers_of(options, default_workers(config))
         cluster = given_settings(options)
-        result = resume(options.run, Own(), workers, display, display.warn, display.announce, cluster)
+        result = resume(
+            options.run, Own(), workers, display, display.warn, display.announce, cluster, options.accept_loss
+        )
     report(options, result)
     return 0

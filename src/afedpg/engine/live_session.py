@@ -29,6 +29,7 @@ from afedpg.record import folder as folders
 from afedpg.record import journal as journals
 from afedpg.record.database import read_counts, read_notes
 from afedpg.record.folder import RunFolder
+from afedpg.record.loss import check_events, check_rows, never_written
 from afedpg.record.recorder import Position, Recorder
 from afedpg.server.admission import Limits
 from afedpg.server.fold import step
@@ -103,9 +104,16 @@ def keep_record(parts: Parts, out: Path | None) -> None:
 
 
 def restored_parts(
-    folder: RunFolder, config: Config, own: Own, on_arrival: OnArrival | None, warn: Callable[[str], None]
+    folder: RunFolder,
+    config: Config,
+    own: Own,
+    on_arrival: OnArrival | None,
+    warn: Callable[[str], None],
+    accept_loss: bool = False,
 ) -> Parts:
     """The newest checkpoint and every later event of the journal: the bits the server had when it ended.
+
+    Where the folder holds less than it tells of, nothing is changed, unless `accept_loss` says so.
 
     A new epoch begins: what was handed out before is void. It is on the disk before anything else happens, because an
     epoch that came twice could let an old report pass for a new one.
@@ -120,8 +128,14 @@ def restored_parts(
             gradients, samples = server.gradients, server.samples
         else:
             server = start_state(config, rule, workload)
-        refolded = _fold_again(folder, rule, server, Limits.of(config), start)
-        position = Position(gradients, samples, start + len(refolded.rows), refolded.server.gradients)
+        never = 0 if tree is None else never_written(tree, gradients, config.reports)
+        given_up = check_rows(folder, gradients, never, accept_loss, warn)
+        refolded = _fold_again(folder, rule, server, Limits.of(config), start, warn if accept_loss else None)
+        end, reached = start + len(refolded.rows), refolded.server.gradients
+        check_events(folder, end, reached, accept_loss, warn)
+        if end == start > journals.end(folder.journal):
+            warn(f"{folder.journal} ends before the checkpoint: theta is whole, its past cannot be replayed")
+        position = Position(gradients, samples, end, reached, given_up)
         recorder = Recorder(folder, config, position, lock)
         federation = Federation(rule, refolded.server, recorder, on_arrival, Limits.of(config))
         on_failure.callback(federation.close)
@@ -140,9 +154,16 @@ class _Refolded(NamedTuple):
     seconds: float  # of the last event
 
 
-def _fold_again(folder: RunFolder, rule: ServerRule, server: ServerState, limits: Limits, start: int) -> _Refolded:
+def _fold_again(
+    folder: RunFolder,
+    rule: ServerRule,
+    server: ServerState,
+    limits: Limits,
+    start: int,
+    damaged: Callable[[str], None] | None,
+) -> _Refolded:
     rows, seconds = [], 0.0
-    for _, seconds, event in journals.read(folder.journal, start):
+    for _, seconds, event in journals.read(folder.journal, start, damaged):
         server, _ = step(rule, server, event, limits)
         rows.append(outcome(server, event, seconds))
     return _Refolded(server, rows, seconds)

@@ -53,15 +53,19 @@ def resume_live(
     on_arrival: OnArrival | None,
     warn: Callable[[str], None],
     announce: Callable[[Cost], None],
+    accept_loss: bool,
 ) -> Result:
     """`afedpg resume` of a local run, or of a federation that listens where it listened before."""
     config = folder.config()
     if config.engine == "grpc":
-        return resume_server(folder, Place.stored(folder.path), own, on_arrival, warn, announce)
+        place = Place.stored(folder.path)
+        return resume_server(folder, place, own, on_arrival, warn, announce, accept_loss=accept_loss)
     agents = Processes(own.workload(config))
     try:
         start, watchers = agents.start, [agents.watch]
-        return resume_server(folder, agents.place, own, on_arrival, warn, announce, start, watchers, engine="local")
+        return resume_server(
+            folder, agents.place, own, on_arrival, warn, announce, start, watchers, "local", accept_loss
+        )
     finally:
         agents.close()
 

@@ -29,6 +29,7 @@ from afedpg.messages import Workload
 from afedpg.record import checkpoint
 from afedpg.record import folder as folders
 from afedpg.record.journal import SEGMENT_BYTES
+from afedpg.record.loss import check_rows, check_start, never_written
 from afedpg.record.recorder import Position, Recorder
 from afedpg.server.admission import Limits
 from afedpg.server.rules import Recipe, ServerRule, make_rule
@@ -178,10 +179,12 @@ def resume(
     warn: Callable[[str], None] = lambda text: None,
     announce: Callable[[Cost], None] = lambda cost: None,
     cluster: Mapping[str, Any] = MappingProxyType({}),
+    accept_loss: bool = False,
 ) -> Result:
     """Goes on where the newest whole checkpoint stands; the result is that of a run that was never interrupted.
 
-    `cluster`: ray_address, agent_cpus and agent_gpus for a run of the ray engine that goes on elsewhere.
+    `cluster`: ray_address, agent_cpus and agent_gpus for a run of the ray engine that goes on elsewhere. `accept_loss`:
+    go on though files of the run folder are gone or cut off, without what they held.
     """
     folder = folders.open_run(Path(path))
     config = folder.config()
@@ -194,21 +197,24 @@ def resume(
     if config.engine in ("local", "grpc"):
         from afedpg.engine.local import resume_live
 
-        return resume_live(folder, own, on_arrival, warn, announce)
+        return resume_live(folder, own, on_arrival, warn, announce, accept_loss)
     warn_of_versions(folder, warn)
     if config.engine == "ray":
         from afedpg.engine.ray.run import resume_ray
 
         config = configuration.validate(configuration.from_settings(cluster, config))
-        return resume_ray(folder, config, own, on_arrival, warn, announce)
+        return resume_ray(folder, config, own, on_arrival, warn, announce, accept_loss)
     workload, rule = parts_of(config, own, workers)
     cost = check_memory(config, workload, rule, workers)
     timing = make_timing(config, own.timing)
     with Interruption().watched() as interruption, folder.lock() as lock:  # before reading what others may write
         if checkpoint.names(folder.checkpoints):
             _, tree, server = newest(folder, rule, workload, warn)
-            position = Position(server.gradients, server.samples, tree["sequence"])
+            never = never_written(tree, server.gradients, config.reports)
+            given_up = check_rows(folder, server.gradients, never, accept_loss, warn)
+            position = Position(server.gradients, server.samples, tree["sequence"], given_up=given_up)
         else:  # stopped before its first checkpoint: nothing is lost by starting over
+            check_start(folder, accept_loss, warn)
             tree, server, position = None, start_state(config, rule, workload), None
         recorder = Recorder(folder, config, position, lock)
         with closing(Federation(rule, server, recorder, on_arrival, Limits.of(config))) as federation:

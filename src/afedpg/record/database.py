@@ -6,10 +6,11 @@ again when the run is resumed, because `rewind` goes back to the checkpoint that
 
 from __future__ import annotations
 
+import os
 import shutil
 import sqlite3
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from itertools import zip_longest
@@ -21,8 +22,10 @@ from numpy.typing import NDArray
 
 from afedpg.errors import AfedpgError
 from afedpg.messages import Arrival, Evaluation
-from afedpg.record.disk import disk_full
+from afedpg.record.disk import disk_full, sync_folder, write_error
 
+EVENTS = "events"  # note: how many the journal held, on the disk, when run.db was last committed
+GIVEN_UP = "given_up"  # note: rows of arrivals that are missing with the user's word
 COMMIT_ROWS = 2000
 COMMIT_SECONDS = 1.0
 _NO_ROOM = 1 << 16  # bytes; below, an error of SQLite's shared memory file is a full disk too
@@ -63,10 +66,14 @@ for _scalar in (np.int64, np.int32, np.float64, np.float32):  # SQLite would sto
 
 
 class Database:
-    """Writes run.db. Rows with a key that is already there replace it: a resumed run says the same again."""
+    """Writes run.db. Rows with a key that is already there replace it: a resumed run says the same again.
 
-    def __init__(self, path: Path) -> None:
+    `journalled`, asked before every commit, says how many events are on the disk: run.db never tells of any other.
+    """
+
+    def __init__(self, path: Path, journalled: Callable[[], int] | None = None) -> None:
         self._path = path
+        self._journalled = journalled
         self._rows: dict[str, list[Sequence[Any]]] = {table: [] for table in _TABLES}
         self._waiting = 0
         self._committed_at = time.monotonic()
@@ -121,6 +128,8 @@ class Database:
         self._committed_at = time.monotonic()
         if not self._waiting:
             return
+        if self._journalled is not None:
+            self._rows["notes"].append((EVENTS, str(self._journalled())))
         with self._errors(), self._transaction():
             for table, rows in self._rows.items():
                 if rows:
@@ -129,6 +138,17 @@ class Database:
         for rows in self._rows.values():
             rows.clear()
         self._waiting = 0
+
+    def sync(self) -> None:
+        """Commits, and returns when all of it is on the disk."""
+        self.commit()
+        log = Path(f"{self._path}-wal")  # SQLite itself waits for the disk only when it empties this file
+        try:
+            with (log if log.exists() else self._path).open("rb") as stream:
+                os.fsync(stream.fileno())
+            sync_folder(self._path.parent)
+        except OSError as error:
+            raise write_error(error, self._path, self._path.parent) from error
 
     def rewind(self, gradients: int, sequence: int, reached: int = 0) -> None:
         """Removes what came after the checkpoint with so many applied gradients and that next sequence number.
@@ -143,6 +163,7 @@ class Database:
             self._connection.execute("DELETE FROM evaluations WHERE gradients > ?", (max(gradients, reached),))
             for table in ("rejected", "waits"):
                 self._connection.execute(f"DELETE FROM {table} WHERE sequence >= ?", (sequence,))
+            self._connection.execute("UPDATE notes SET value = ? WHERE key = ?", (str(sequence), EVENTS))
 
     def close(self) -> None:
         try:

@@ -9,17 +9,21 @@ to be old. Opening for appending removes what lay after the point of resumption,
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
-from itertools import zip_longest
+from collections.abc import Callable, Iterator
+from itertools import islice, zip_longest
 from pathlib import Path
 
 from afedpg.errors import AfedpgError
 from afedpg.messages import Event
 from afedpg.record.disk import sync_folder, write_error
-from afedpg.record.events import MAGIC, decode, encode, peek
+from afedpg.record.events import MAGIC, Record, decode, encode, peek
 
 SEGMENT_BYTES = 16 << 20
 _SUFFIX = ".journal"
+
+
+class Damaged(AfedpgError):
+    """Events that were there are not there any more."""
 
 
 class Journal:
@@ -45,6 +49,9 @@ class Journal:
         try:
             folder.mkdir(parents=True, exist_ok=True)
             self._segments = self._discard_from(next_sequence)
+            # What a killed process wrote may be in memory alone: the first sync brings that to the disk, too.
+            self._unsynced = {path for _, path in self._segments}
+            self._synced = -1 if self._segments else next_sequence
         except OSError as error:
             raise write_error(error, folder, folder.parent) from error
 
@@ -160,24 +167,40 @@ class Journal:
             segments.pop()[1].unlink()
         if segments:
             start, path = segments[-1]
-            buffer, offset, expected = _load(path), 0, start
-            while expected < sequence:
-                record = decode(buffer, offset)
-                if record is None or record.sequence != expected:
-                    break
-                offset, expected = record.stop, expected + 1
-            os.truncate(path, offset)
+            stops = [record.stop for record in islice(_records(_load(path), start), sequence - start)]
+            os.truncate(path, stops[-1] if stops else 0)
         return segments
 
 
-def read(folder: Path, start: int = 0) -> Iterator[tuple[int, float, Event]]:
+def read(
+    folder: Path, start: int = 0, damaged: Callable[[str], None] | None = None
+) -> Iterator[tuple[int, float, Event]]:
     """Sequence number, seconds and event, from number `start` to the end.
 
-    A record that was being written when the process died is the end. Anything else that is missing is an error.
+    A record that was being written when the process died is the end. Anything else that is missing is an error, or the
+    end as well, where `damaged` wants to hear of it.
     """
+    try:
+        yield from _read(folder, start)
+    except Damaged as error:
+        if damaged is None:
+            raise
+        damaged(str(error))
+
+
+def end(folder: Path) -> int:
+    """The number that follows the last whole record's."""
+    segments = _segments(folder)
+    if not segments:
+        return 0
+    expected, path = segments[-1]
+    return expected + sum(1 for _ in _records(_load(path), expected))
+
+
+def _read(folder: Path, start: int) -> Iterator[tuple[int, float, Event]]:
     segments = _segments(folder)
     if segments and segments[0][0] > start:
-        raise AfedpgError(
+        raise Damaged(
             f"{folder} begins with event {segments[0][0]}, event {start} is gone (written over or deleted); "
             "begin at a later checkpoint, or run with --keep-reports to keep all"
         )
@@ -185,13 +208,20 @@ def read(folder: Path, start: int = 0) -> Iterator[tuple[int, float, Event]]:
     for (first, path), following in zip_longest(segments, after):
         if following is not None and following <= start:
             continue
-        expected = first
-        buffer, offset = _load(path), 0
-        while (record := decode(buffer, offset)) is not None and record.sequence == expected:
-            if expected >= start:
-                yield expected, record.seconds, record.event
-            offset, expected = record.stop, expected + 1
+        buffer, offset, expected = _load(path), 0, first
+        for record in _records(buffer, first):
+            if record.sequence >= start:
+                yield record.sequence, record.seconds, record.event
+            offset, expected = record.stop, record.sequence + 1
         _check_end(buffer, offset, expected, path, following)
+
+
+def _records(buffer: memoryview, first: int) -> Iterator[Record]:
+    """The whole records from the beginning of a segment, as long as their numbers follow each other."""
+    offset, expected = 0, first
+    while (record := decode(buffer, offset)) is not None and record.sequence == expected:
+        yield record
+        offset, expected = record.stop, expected + 1
 
 
 def _check_end(buffer: memoryview, offset: int, expected: int, path: Path, following: int | None) -> None:
@@ -200,9 +230,9 @@ def _check_end(buffer: memoryview, offset: int, expected: int, path: Path, follo
     if later is None and following is not None and following != expected:
         later = following
     if later is not None:
-        raise AfedpgError(
+        raise Damaged(
             f"{path}: event {expected} at byte {offset} is damaged or missing, though event {later} follows; restore "
-            "the file from a copy, or delete it and the newer ones to go on from the event before it"
+            f"the file from a copy, or give up what follows with `afedpg resume {path.parents[1]} --accept-loss`"
         )
 
 

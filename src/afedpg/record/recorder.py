@@ -16,7 +16,7 @@ from afedpg.config import Config
 from afedpg.messages import Arrival, Evaluation, Rejected
 from afedpg.record import checkpoint, tensors
 from afedpg.record.agreement import SETTINGS, settings_of
-from afedpg.record.database import Database, read_evaluations
+from afedpg.record.database import GIVEN_UP, Database, read_evaluations
 from afedpg.record.disk import write_error
 from afedpg.record.folder import RunFolder, RunLock
 from afedpg.record.journal import Journal
@@ -33,6 +33,7 @@ class Position:
     samples: int = 0
     sequence: int = 0  # of the next event
     reached: int = 0  # gradients of the server, where the journal brings it past `gradients`
+    given_up: int = 0  # rows of run.db that are missing with the user's word
 
 
 class Recorder:
@@ -50,8 +51,11 @@ class Recorder:
         self._checkpointed_bytes = 0
         try:
             self.journal = Journal(folder.journal, at.sequence, keep_all=config.record.keep_reports)
-            self.database = Database(folder.database)
+            self._live = config.engine != "virtual"  # needs its journal to go on; virtual time computes again
+            self.database = Database(folder.database, self._journalled if self._live else None)
             self.database.rewind(at.gradients, at.sequence, at.reached)
+            if at.given_up:
+                self.database.note(GIVEN_UP, str(at.given_up))
             self.database.note("state", "interrupted")  # until it says otherwise
             every = max(1, config.gradients // TENSORBOARD_POINTS)
             self.tensorboard = TensorBoard(folder.path, at.samples, every)
@@ -104,13 +108,18 @@ class Recorder:
 
     def checkpoint(self, tree: checkpoint.Tree) -> None:
         """Checkpoints are named after the first event they do not contain."""
-        sequence = self.journal.next_sequence
-        self.database.commit()
+        sequence = self._journalled() if self._live else self.journal.next_sequence
+        self.database.sync()  # a checkpoint must not outlive its rows
         tree = {**tree, "sequence": sequence, SETTINGS: self._settings}
         kept = checkpoint.save(self.folder.checkpoints, sequence, tree, self._config.keep_checkpoints)
         self.journal.forget(kept[0])
         self._checkpointed_at = time.monotonic()
         self._checkpointed_bytes = self.journal.bytes_written
+
+    def _journalled(self) -> int:
+        """How many events are on the disk: all of them."""
+        self.journal.sync()
+        return self.journal.next_sequence
 
     def write_policy(self, arrays: dict[str, NDArray[Any]], metadata: dict[str, str]) -> None:
         beside = Path(f"{self.folder.policy}.writing")

@@ -108,6 +108,7 @@ def resume_server(
     on_port: Callable[[int], None] = lambda port: None,
     watchers: Iterable[Callable[[], None]] = (),
     engine: str = "grpc",
+    accept_loss: bool = False,
 ) -> Result:
     """Goes on with the bits the server had when it ended, however it ended. Runs of another `engine` are refused."""
     place.check()
@@ -118,7 +119,7 @@ def resume_server(
     check_own(config, own)
     check_terms(config)
     warn_of_versions(folder, warn)
-    parts = restored_parts(folder, config, own, on_arrival, warn)
+    parts = restored_parts(folder, config, own, on_arrival, warn, accept_loss)
 
     def begin() -> None:
         cost = check_memory(config, parts.workload, parts.federation.rule, 1)

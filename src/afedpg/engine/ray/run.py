@@ -48,6 +48,7 @@ def resume_ray(
     on_arrival: OnArrival | None,
     warn: Callable[[str], None],
     announce: Callable[[Cost], None],
+    accept_loss: bool,
 ) -> Result:
     """The server stands where it stood, bit for bit; agents go on from their states in the newest checkpoint.
 
@@ -57,7 +58,7 @@ def resume_ray(
     workload, rule = parts_of(_on_server(config), own)
     cost = _cost(config, workload, rule)
     with cluster(config, workload):  # first: it may not be there, and the folder stays as it is
-        parts = restored_parts(folder, _on_server(config), own, on_arrival, warn)._replace(config=config)
+        parts = restored_parts(folder, _on_server(config), own, on_arrival, warn, accept_loss)._replace(config=config)
         announce(replace(cost, done=parts.federation.server.gradients))
         return serve(parts, build)
 
