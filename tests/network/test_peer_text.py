@@ -222,3 +222,15 @@ def test_repeats_are_forgotten_and_bounded() -> None:
     assert repeats.count("a", 120.0) == 1  # a minute without it
     assert [repeats.count(who, 120.0) for who in "bca"] == [1, 1, 1]  # a was forgotten for c
     assert [count for count in range(1, 70) if worth_a_line(count)] == [1, 2, 3, 4, 5, 8, 16, 32, 64]
+
+
+def test_what_a_ray_actor_raises_is_one_line() -> None:
+    exceptions = pytest.importorskip("ray.exceptions")
+    from afedpg.engine.ray.crowd import _first_line, _last_line
+
+    error = exceptions.RayError("\x1b[2J" + "A" * 1000 + "\nTraceback\nValueError: EVIL\x1b[2J\x00" + "A" * 1000)
+    assert _first_line(error).startswith("RayError: \\x1b[2JAAA")
+    assert _last_line(error).startswith("ValueError: EVIL\\x1b[2J\\x00")
+    for said in (_first_line(error), _last_line(error)):
+        assert said.isprintable()
+        assert len(said) <= MOST_SAID + 3
