@@ -19,6 +19,12 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--long", action="store_true", help="everything that can go wrong, at full length")
 
 
+@pytest.fixture(scope="session", autouse=True)
+def _state_of_nobody(tmp_path_factory: pytest.TempPathFactory) -> None:
+    """What runs remember for their user goes nowhere near the user's own."""
+    os.environ["XDG_STATE_HOME"] = str(tmp_path_factory.mktemp("state"))
+
+
 @pytest.fixture
 def long(request: pytest.FixtureRequest) -> bool:
     return bool(request.config.getoption("--long"))

@@ -291,6 +291,8 @@ MUTANTS = [
            "        self.journal.sync()\n        return", "        return", f"{LOST} power_cut_takes_no_event"),
     Mutant("rows that are gone are not missed", "record/loss.py",
            "if missing > told.given_up:", "if False:", f"{LOST} virtual_run_without_its_rows"),
+    Mutant("every run folder may import what it names", "record/trust.py",
+           "place is not None and place not in known", "False", "tests/cli/test_trust.py somebody"),
     # The command line.
     Mutant("alpha may be zero", "config.py", "0 < schedule.alpha <= 1", "0 <= schedule.alpha <= 1", INPUT),
     Mutant("a run folder that exists is written over", "record/folder.py",

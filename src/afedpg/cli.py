@@ -32,7 +32,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def entry() -> None:
-    sys.path.insert(0, "")  # as with `python -m afedpg`: the MODULE of a task MODULE:ID may lie in the working folder
     sys.exit(main())
 
 

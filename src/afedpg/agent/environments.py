@@ -22,6 +22,7 @@ from afedpg.agent.physics import split_physics
 from afedpg.agent.spaces import Actions, Observations, actions_of, observations_of
 from afedpg.config import Config
 from afedpg.errors import AfedpgError, ConfigError
+from afedpg.imports import modules_in, search_working_folder
 
 Environment = gymnasium.Env[Any, Any]
 MakeEnv = Callable[[int], Environment]
@@ -222,6 +223,8 @@ class Environments:
 
 def make_environment(task: str, kwargs: Mapping[str, Any], render_mode: str | None = None) -> Environment:
     """gymnasium.make, plus `gravity`, `friction` and `wind` for any MuJoCo task; failures name the setting."""
+    if next(modules_in([task, kwargs]), None):
+        search_working_folder()
     try:
         settings, physics = split_physics(task, kwargs)
         with warnings.catch_warnings():

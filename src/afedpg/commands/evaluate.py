@@ -10,6 +10,7 @@ from typing import Any
 
 from afedpg.commands.outcome import show_evaluations
 from afedpg.commands.parser import add_run, add_workers, command, workers_of
+from afedpg.commands.trust import add_trust_code, trusts_code
 from afedpg.errors import AfedpgError, ConfigError
 
 
@@ -22,21 +23,24 @@ def add_commands(commands: Any) -> None:
     parser.add_argument("--kind", choices=kinds, default="both", help="how theta acts (default: both)")
     parser.add_argument("--seed", type=int, metavar="S", help="other episodes; without it the same ones every time")
     parser.add_argument("--video", metavar="FILE", help="also film the first deterministic episode, as .mp4 or .gif")
+    add_trust_code(parser)
     help = "fold a run's journal again and compare theta bit for bit"
     parser = command(commands, "replay", help, "afedpg replay runs/quadratic-afedpg-seed0", _replay)
     add_run(parser)
     parser.add_argument("--recompute", action="store_true", help="recompute the whole run instead, agents included")
     add_workers(parser)
+    add_trust_code(parser)
 
 
 def _evaluate(options: argparse.Namespace) -> int:
     from afedpg.engine.evaluation import evaluate_run, film_run
 
+    trust = trusts_code(options)
     if options.video:  # first: a video that cannot be made says so before the episodes are spent
-        filmed = film_run(options.run, Path(options.video), seed=options.seed)
+        filmed = film_run(options.run, Path(options.video), seed=options.seed, trust_code=trust)
         if not options.json:
             print(f"{options.video}: one episode, return {filmed:.6g}", flush=True)
-    evaluations = evaluate_run(options.run, options.episodes, options.kind, options.seed)
+    evaluations = evaluate_run(options.run, options.episodes, options.kind, options.seed, trust_code=trust)
     if options.json:
         print(json.dumps([dataclasses.asdict(evaluation) for evaluation in evaluations]))
     else:
@@ -49,14 +53,14 @@ def _replay(options: argparse.Namespace) -> int:
     from afedpg.engine.training import default_workers
     from afedpg.record.folder import open_run
 
+    trust = trusts_code(options)
     if options.recompute:
-        done = recompute(
-            options.run, workers=workers_of(options, default_workers(open_run(Path(options.run)).config()))
-        )
+        workers = workers_of(options, default_workers(open_run(Path(options.run)).config()))
+        done = recompute(options.run, workers=workers, trust_code=trust)
     elif options.workers is not None:
         raise ConfigError("workers: only used with --recompute; the journal is folded by one process")
     else:
-        done = replay(options.run)
+        done = replay(options.run, trust_code=trust)
     if options.json:
         print(json.dumps({**dataclasses.asdict(done), "agrees": done.agrees}))
     elif done.agrees:

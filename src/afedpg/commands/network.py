@@ -57,6 +57,7 @@ def _server(options: argparse.Namespace) -> int:
     from afedpg.engine.grpc.server import resume_server, run_server
     from afedpg.engine.training import configure
     from afedpg.record.folder import open_run
+    from afedpg.record.trust import check_trust
 
     _log_to_stderr()
     place, out = _place(options), Path(options.out)
@@ -65,6 +66,7 @@ def _server(options: argparse.Namespace) -> int:
     config = open_run(out).config() if going_on else configure(options.task, options.preset, given)
     with Display(config, quiet=options.json) as display:
         if going_on:
+            check_trust(config, trust=options.task == config.task)  # who names the task names its module
             result = resume_server(
                 open_run(out), place, on_arrival=display, warn=display.warn, announce=display.announce,
                 on_port=_listens, accept_loss=options.accept_loss,

@@ -9,6 +9,7 @@ from typing import Any
 from afedpg.commands.outcome import report
 from afedpg.commands.parser import RUNS, add_accept_loss, add_run, add_workers, command, workers_of
 from afedpg.commands.settings import add_section, add_settings, given_settings
+from afedpg.commands.trust import add_trust_code, trusts_code
 from afedpg.errors import ConfigError
 from afedpg.experiments.choices import parse_seeds
 
@@ -25,6 +26,7 @@ def add_commands(commands: Any) -> None:
     add_section(parser, "ray")  # the cluster of a later day may be another one
     add_workers(parser)
     add_accept_loss(parser)
+    add_trust_code(parser)
 
 
 def _train(options: argparse.Namespace) -> int:
@@ -61,11 +63,12 @@ def _resume(options: argparse.Namespace) -> int:
     from afedpg.record.folder import open_run
 
     config = open_run(Path(options.run)).config()
+    trust = trusts_code(options)
     with Display(config, quiet=options.json) as display:
         workers = workers_of(options, default_workers(config))
         cluster = given_settings(options)
         result = resume(
-            options.run, Own(), workers, display, display.warn, display.announce, cluster, options.accept_loss
+            options.run, Own(), workers, display, display.warn, display.announce, cluster, options.accept_loss, trust
         )
     report(options, result)
     return 0

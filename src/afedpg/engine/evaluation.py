@@ -15,6 +15,7 @@ from afedpg.errors import ConfigError
 from afedpg.messages import Evaluation
 from afedpg.record import checkpoint
 from afedpg.record import folder as folders
+from afedpg.record.trust import check_trust
 from afedpg.seeding import stream
 from afedpg.server.state import ServerState, from_tree
 
@@ -22,7 +23,12 @@ _ACTING = ("make_env", "make_policy")  # the own parts that matter here; how the
 
 
 def evaluate_run(
-    path: str | Path, episodes: int = 50, kind: str = "both", seed: int | None = None, own: Own = Own()
+    path: str | Path,
+    episodes: int = 50,
+    kind: str = "both",
+    seed: int | None = None,
+    own: Own = Own(),
+    trust_code: bool = False,
 ) -> list[Evaluation]:
     """theta of the newest checkpoint on fresh episodes: the run itself never played them, whatever the `seed`.
 
@@ -33,6 +39,7 @@ def evaluate_run(
     folder = folders.open_run(Path(path))
     config = folder.config()
     check_own(config, own, _ACTING)
+    check_trust(config, trust_code)
     server = _newest(folder)
     one_thread()
     record = replace(config.record, evaluate_episodes=episodes, evaluate_kind=kind)
@@ -42,7 +49,9 @@ def evaluate_run(
     return workload.evaluate(server.theta.astype(np.float32), server.statistics, server.iteration, fresh=True)
 
 
-def film_run(path: str | Path, video: Path, own: Own = Own(), seed: int | None = None) -> float:
+def film_run(
+    path: str | Path, video: Path, own: Own = Own(), seed: int | None = None, trust_code: bool = False
+) -> float:
     """The first deterministic episode that `evaluate_run` plays in agent 0's environment, as an mp4 or a gif; returns
     its return.
     """
@@ -55,6 +64,7 @@ def film_run(path: str | Path, video: Path, own: Own = Own(), seed: int | None =
     folder = folders.open_run(Path(path))
     config = folder.config()
     check_own(config, own, _ACTING)
+    check_trust(config, trust_code)
     if config.synthetic:
         raise ConfigError(f"video: {config.task} is a synthetic problem; there is nothing to see")
     server = _newest(folder)

@@ -11,6 +11,7 @@ from afedpg.errors import AfedpgError, ConfigError
 from afedpg.record import checkpoint
 from afedpg.record import folder as folders
 from afedpg.record.journal import read
+from afedpg.record.trust import check_trust
 from afedpg.server.admission import Limits
 from afedpg.server.fold import step
 from afedpg.server.state import from_tree
@@ -30,11 +31,12 @@ class Comparison:
         return self.recorded == self.replayed
 
 
-def replay(path: str | Path, own: Own = Own()) -> Comparison:
+def replay(path: str | Path, own: Own = Own(), trust_code: bool = False) -> Comparison:
     """Folds the journal from its beginning, or from the oldest checkpoint where that is gone, to the newest one."""
     folder = folders.open_run(Path(path))
     config = folder.config()
     check_own(config, own)
+    check_trust(config, trust_code)
     if not folder.journal.is_dir():  # as `reproduce` leaves its finished runs
         again = f"; `afedpg replay {path} --recompute` computes them again" if config.engine == "virtual" else ""
         raise AfedpgError(f"{path}: its events are not kept{again}")
@@ -57,11 +59,12 @@ def replay(path: str | Path, own: Own = Own()) -> Comparison:
     return Comparison(events, server.gradients, _sha(recorded.theta), _sha(server.theta))
 
 
-def recompute(path: str | Path, own: Own = Own(), workers: int = 1) -> Comparison:
+def recompute(path: str | Path, own: Own = Own(), workers: int = 1, trust_code: bool = False) -> Comparison:
     """Runs the whole run again up to the newest checkpoint, every agent included."""
     folder = folders.open_run(Path(path))
     config = folder.config()
     check_own(config, own)
+    check_trust(config, trust_code)
     if config.engine != "virtual":
         raise ConfigError(
             f"engine: a run of the {config.engine} engine cannot be recomputed; replay without --recompute"

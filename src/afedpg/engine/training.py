@@ -31,6 +31,7 @@ from afedpg.record import folder as folders
 from afedpg.record.journal import SEGMENT_BYTES
 from afedpg.record.loss import check_rows, check_start, never_written
 from afedpg.record.recorder import Position, Recorder
+from afedpg.record.trust import check_trust
 from afedpg.server.admission import Limits
 from afedpg.server.rules import Recipe, ServerRule, make_rule
 from afedpg.server.schedules import Schedule
@@ -180,11 +181,13 @@ def resume(
     announce: Callable[[Cost], None] = lambda cost: None,
     cluster: Mapping[str, Any] = MappingProxyType({}),
     accept_loss: bool = False,
+    trust_code: bool = False,
 ) -> Result:
     """Goes on where the newest whole checkpoint stands; the result is that of a run that was never interrupted.
 
     `cluster`: ray_address, agent_cpus and agent_gpus for a run of the ray engine that goes on elsewhere. `accept_loss`:
-    go on though files of the run folder are gone or cut off, without what they held.
+    go on though files of the run folder are gone or cut off, without what they held. `trust_code`: import the module of
+    its task MODULE:ID, though you have not run it before.
     """
     folder = folders.open_run(Path(path))
     config = folder.config()
@@ -193,6 +196,7 @@ def resume(
             f"{next(iter(cluster))}: only used with --engine ray; this is a run of --engine {config.engine}"
         )
     check_own(config, own)
+    check_trust(config, trust_code)
     _check_workers(config, workers)
     if config.engine in ("local", "grpc"):
         from afedpg.engine.local import resume_live

@@ -26,6 +26,7 @@ from afedpg.errors import AfedpgError, ConfigError
 from afedpg.record import database
 from afedpg.record.disk import is_full, write_error, write_text
 from afedpg.record.returns import Returns, read_returns
+from afedpg.record.trust import remember
 
 PACKAGES = ("afedpg", "numpy", "torch", "mujoco", "gymnasium", "numba")
 DEPTH = 5  # of folders in folders that are searched for runs: sweeps, seeds, reproductions
@@ -143,6 +144,7 @@ def create(path: Path, config: Config) -> RunFolder:
     try:
         path.mkdir(parents=True, exist_ok=True)
         write_text(path / "run.toml", tomli_w.dumps(document))
+        remember(config)
     except OSError as error:
         if path.is_dir() and not existed:
             path.rmdir()
