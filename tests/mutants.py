@@ -107,6 +107,9 @@ MUTANTS = [
            "version if self.literal else max(version, (iteration + 1) // 2)", "version", SCHEDULES),
     Mutant("alpha of the theorems one step late", "server/schedules.py",
            "return math.pow(index + 1, -self.power)", "return math.pow(index + 2, -self.power)", SCHEDULES),
+    Mutant("fedpg's floor is that of one agent", "server/schedules.py",
+           "LinearDecay(eta, steps, factor * chosen.eta_floor)", "LinearDecay(eta, steps, chosen.eta_floor)",
+           "tests/engine/test_twin.py virtual and linear and fedpg"),
     # What arrives.
     Mutant("the delay is off by one", "server/fold.py",
            "delay=state.iteration - report.version,", "delay=state.iteration - report.version + 1,", LAWS),

@@ -9,6 +9,7 @@ import time
 from pathlib import Path
 
 from federations import Site, site, wait_until
+from twin import check_draws
 
 from afedpg.engine.replay import replay
 
@@ -55,6 +56,7 @@ def _check(federation: Site, total: int) -> None:
     assert [gradient for gradient, _ in rows] == list(range(1, total + 1))
     assert len({task_id for _, task_id in rows}) == total  # none twice
     assert replay(federation.run).agrees
+    check_draws(federation.run)
 
 
 def _kill(process: subprocess.Popen[bytes]) -> None:
@@ -64,7 +66,7 @@ def _kill(process: subprocess.Popen[bytes]) -> None:
 
 def test_the_bits_after_a_kill_are_those_of_the_journal(tmp_path: Path) -> None:
     """Nothing is applied between the kill and the look, so the resumed server must stand exactly there."""
-    with site(tmp_path, "--iterations", 100000, "--dimension", 50, agents=1) as federation:
+    with site(tmp_path, "--iterations", 100000, "--dimension", 50, "--keep-reports", agents=1) as federation:
         server = federation.server()
         agent = federation.agent(0)
         wait_until(lambda: federation.gradients() > 50)
@@ -79,6 +81,7 @@ def test_the_bits_after_a_kill_are_those_of_the_journal(tmp_path: Path) -> None:
         comparison = replay(federation.run)
         assert comparison.agrees
         assert comparison.gradients == federation.gradients()
+        check_draws(federation.run)
 
 
 def _epoch(federation: Site) -> int:

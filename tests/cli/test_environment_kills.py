@@ -20,7 +20,14 @@ TASKS = {
 
 
 def settings_of(task):
-    common = {"agents": 3, "seed": 1, "checkpoint_seconds": 0.3, "evaluate_episodes": 1, "evaluate_kind": "sampled"}
+    common = {
+        "agents": 3,
+        "seed": 1,
+        "checkpoint_seconds": 0.3,
+        "evaluate_episodes": 1,
+        "evaluate_kind": "sampled",
+        "keep_reports": True,
+    }
     return common | TASKS[task]
 
 

@@ -15,6 +15,7 @@ from pathlib import Path
 
 import pytest
 from federations import alive, children, wait_until
+from twin import check_draws
 
 from afedpg import replay, train
 from afedpg.record import checkpoint
@@ -30,11 +31,18 @@ def rows(run):
 
 def flags(settings):
     words = {name: ",".join(map(str, value)) if isinstance(value, tuple) else value for name, value in settings.items()}
-    return [f"--{name.replace('_', '-')}={word}" for name, word in words.items()]
+    return [f"--{name.replace('_', '-')}" + ("" if word is True else f"={word}") for name, word in words.items()]
 
 
 def quadratic(method="afedpg", iterations=1500):
-    return {"method": method, "agents": 4, "iterations": iterations, "checkpoint_seconds": 0.05, "seed": 3}
+    return {
+        "method": method,
+        "agents": 4,
+        "iterations": iterations,
+        "checkpoint_seconds": 0.05,
+        "seed": 3,
+        "keep_reports": True,
+    }
 
 
 def survive(start_command, folder, settings, workers, kills, moments, task="quadratic", longest=0.4):
@@ -63,6 +71,7 @@ def survive(start_command, folder, settings, workers, kills, moments, task="quad
     assert json.loads(out.splitlines()[-1])["theta_sha256"] == whole.sha256
     assert rows(run) == rows(folder / "whole")
     assert replay(run).recorded == whole.sha256
+    check_draws(run)
     return killed
 
 

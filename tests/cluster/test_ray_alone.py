@@ -15,11 +15,12 @@ import psutil
 import pytest
 from federations import alive, children, site, wait_until
 from nodes import actors
+from twin import check_draws
 
 from afedpg.engine.replay import replay
 
 SLOW_TO_NOTICE = ("ray::DashboardAgent", "ray::RuntimeEnvAgent")  # Ray's own; they end a minute after a kill -9
-SETTINGS = ("quadratic", "--engine", "ray", "--dimension", 50)
+SETTINGS = ("quadratic", "--engine", "ray", "--dimension", 50, "--keep-reports")
 RAY_SECONDS = 200.0  # until a cluster has come up and works, on a busy machine
 
 
@@ -76,6 +77,7 @@ def test_nothing_is_left_behind_and_no_gradient_lost_by_a_kill_nor_by_ctrl_c(
         assert [gradient for gradient, _ in rows] == list(range(1, len(rows) + 1))
         assert len({task_id for _, task_id in rows}) == len(rows)
         assert replay(federation.run).agrees
+        check_draws(federation.run)
         assert not (home / ".ray").exists()
 
 

@@ -12,6 +12,7 @@ import psutil
 import pytest
 from federations import Site, site, wait_until
 from nodes import actors, nodes
+from twin import check_draws
 
 from afedpg.engine.replay import replay
 
@@ -78,3 +79,4 @@ def test_random_actors_are_killed_again_and_again(tmp_path: Path, long: bool) ->
             time.sleep(2.0)
         assert kills >= 3
         end(federation, train, agents * iterations)
+        check_draws(federation.run)

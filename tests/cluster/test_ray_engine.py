@@ -23,6 +23,7 @@ import ray
 import torch
 from federations import wait_until
 from nodes import actors
+from twin import check_draws
 
 import afedpg
 from afedpg.config import from_settings
@@ -39,6 +40,7 @@ from afedpg.messages import AgentState, Arrival, Report, Task, Vector
 from afedpg.record import checkpoint
 from afedpg.record.folder import RunFolder
 from afedpg.record.journal import Journal
+from afedpg.record.recorder import Recorder
 from afedpg.record.states import unstack_states
 
 pytestmark = pytest.mark.usefixtures("session")
@@ -67,6 +69,7 @@ def test_one_agent_gives_the_bits_of_virtual_time_though_its_actor_dies(
     assert caplog.text.count("is placed again") == 2
     assert done.sha256 == afedpg.train("quadratic", **ONE).sha256
     assert replay(tmp_path / "run").agrees
+    check_draws(tmp_path / "run")
     with sqlite3.connect(tmp_path / "run" / "run.db") as database:
         rows = database.execute("SELECT gradient, task_id FROM arrivals ORDER BY gradient").fetchall()
     assert [gradient for gradient, _ in rows] == list(range(1, 41))
@@ -126,6 +129,7 @@ def test_a_run_that_was_killed_goes_on_with_other_streams(tmp_path: Path, monkey
     assert done.gradients == 40
     assert done.sha256 != afedpg.train("quadratic", **ONE).sha256
     assert replay(tmp_path / "run").agrees
+    check_draws(tmp_path / "run")
 
 
 @pytest.mark.parametrize("dimension", [20, crowds.INLINE_BYTES // 4 + 1], ids=["inline", "stored"])
@@ -134,6 +138,7 @@ def test_a_round_of_fedpg_stores_a_large_theta_once(
 ) -> None:
     put, stored, syncs = ray.put, [], []
     monkeypatch.setattr(ray, "put", lambda value: (stored.append(type(value)), put(value))[1])
+    monkeypatch.setattr(Recorder, "_journalled", lambda recorder: recorder.journal.next_sequence)  # run.db's own syncs
     sync = Journal._sync
     monkeypatch.setattr(Journal, "_sync", lambda journal: (syncs.append(1), sync(journal))[1])
     settings = {"method": "fedpg", "agents": 3, "iterations": 8, "dimension": dimension}
@@ -156,6 +161,7 @@ def test_a_round_of_fedpg_goes_on_without_an_actor_that_dies(tmp_path: Path, cap
     assert done.gradients >= 60
     assert done.iteration >= 20  # rounds of two, until it is back
     assert replay(tmp_path / "run").agrees
+    check_draws(tmp_path / "run")
 
 
 def corridor(length: int) -> MakeEnv:

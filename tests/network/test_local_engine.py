@@ -8,12 +8,15 @@ from pathlib import Path
 
 import numpy as np
 import psutil
+import pytest
 from federations import alive, children, site, wait_until
+from twin import check_draws
 
 import afedpg
+from afedpg.config import METHODS
 from afedpg.engine.replay import replay
 
-SETTINGS = ("quadratic", "--engine", "local", "--iterations", 10**6, "--dimension", 50)
+SETTINGS = ("quadratic", "--engine", "local", "--iterations", 10**6, "--dimension", 50, "--keep-reports")
 
 
 def test_one_local_agent_gives_the_bits_of_virtual_time(tmp_path: Path) -> None:
@@ -57,12 +60,17 @@ def agents_of(pid: int) -> list[psutil.Process]:
     return children(pid, lambda child: "spawn_main" in " ".join(child.cmdline()))
 
 
-def test_agents_are_replaced_and_none_is_left_behind(tmp_path: Path) -> None:
+@pytest.mark.parametrize("method", METHODS)
+def test_agents_are_replaced_and_none_is_left_behind(tmp_path: Path, method: str, long: bool) -> None:
+    if method not in ("afedpg", "fedpg", "a3c") and not long:
+        pytest.skip("much like afedpg; runs with --long")
+    alone = method in ("pg", "pg-plain")
+    how = ("--method", method, "--agents", 1 if alone else 2)
     with site(tmp_path) as federation:
-        train = federation.command("train", *SETTINGS, "--agents", 2, "--out", federation.run, log="server.log")
+        train = federation.command("train", *SETTINGS, *how, "--out", federation.run, log="server.log")
         wait_until(lambda: federation.gradients() > 20)
         first = agents_of(train.pid)
-        assert len(first) == 2
+        assert len(first) == (1 if alone else 2)
         first[0].kill()  # one that dies is replaced
         wait_until(lambda: len({agent.pid for agent in agents_of(train.pid)} - {agent.pid for agent in first}) == 1)
         agents = agents_of(train.pid)
@@ -78,3 +86,4 @@ def test_agents_are_replaced_and_none_is_left_behind(tmp_path: Path) -> None:
         assert resumed.wait(60) == 130
         assert not any(alive(agent) for agent in agents)
         assert replay(federation.run).agrees
+        check_draws(federation.run)
