@@ -148,7 +148,7 @@ class Twin:
 
 
 def check_twin(run: Path, own: Own = Own()) -> Twin:
-    """The newest checkpoint and the rows up to it are what the journal makes of them. Returns the twin as it is there."""
+    """The newest checkpoint and its rows are what the journal makes of them. Returns the twin at that point."""
     folder = open_run(run)
     config = folder.config()
     newest, tree = checkpoint.load_latest(folder.checkpoints)
