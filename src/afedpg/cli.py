@@ -10,6 +10,7 @@ from afedpg import __version__
 from afedpg.commands import bench, completion, dashboard, evaluate, export, network, reproduce, runs, train
 from afedpg.commands.parser import Parser
 from afedpg.errors import AfedpgError
+from afedpg.terminal import printable
 
 # In the order of `afedpg --help`.
 COMMANDS = (train, evaluate, export, runs, dashboard, reproduce, network, bench, completion)
@@ -21,13 +22,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
         command: Callable[[argparse.Namespace], int] = options.command
         return command(options)
     except AfedpgError as error:
-        print(f"afedpg: {error}", file=sys.stderr)
+        print(f"afedpg: {printable(str(error))}", file=sys.stderr)
         return error.exit_code
     except KeyboardInterrupt:
         print("afedpg: interrupted", file=sys.stderr)
         return 130
     except BrokenPipeError:  # the reader of our output went away, as `| head` does
         sys.stderr.close()
+        return 1
+    except OSError as error:  # of a path that nobody foresaw: a name too long, a folder that may not be read
+        where = f"{error.filename}: " if error.filename else ""
+        print(printable(f"afedpg: {where}{error.strerror or error}"), file=sys.stderr)
         return 1
 
 

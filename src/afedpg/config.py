@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import dataclasses
 import math
-import tomllib
 import types
 import typing
 from collections.abc import Iterator, Mapping
@@ -16,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from afedpg.errors import ConfigError
+from afedpg.toml_file import read_toml
 
 SHORT_NAMES = {"swimmer": "Swimmer-v4", "hopper": "Hopper-v4", "walker2d": "Walker2d-v4", "humanoid": "Humanoid-v4"}
 PROBLEMS = ("quadratic", "lq-bandit", "saturating-bandit", "softmax-mdp")
@@ -25,6 +25,7 @@ ENGINES = ("virtual", "local", "ray", "grpc")  # grpc is what `afedpg server` ru
 TIMINGS = ("linear", "straggler", "leader", "equal", "list", "lognormal", "pareto", "trace")
 SHORTEST_LEASE, LONGEST_LEASE = 0.5, 86400.0  # seconds, what server and agents accept; gRPC's timers hold 24 days
 PRESETS = Path(__file__).parent / "presets"
+LONGEST_SECONDS = (2**63 - 1) / 1e9  # virtual time is counted in nanoseconds of 63 bits: 292 years
 PATHS = {"from_run": "RUN", "trace": "FILE"}  # settings that name a place, and what lies there
 
 
@@ -263,13 +264,17 @@ def flat(document: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _coerce(kind: type, values: Mapping[str, Any]) -> dict[str, Any]:
-    """TOML's lists become tuples, whole numbers become floats where a float is meant; anything else must fit."""
+    """TOML's lists become tuples, whole numbers become floats where a float is meant, numpy's scalars and arrays
+    become Python's own; anything else must fit.
+    """
     hints = typing.get_type_hints(kind)
     return {name: _fit(name, value, hints[name]) for name, value in values.items()}
 
 
 def _fit(name: str, value: Any, hint: Any) -> Any:
     origin = typing.get_origin(hint)
+    if hasattr(value, "tolist"):  # numpy, which is not imported here
+        value = value.tolist()
     if origin is types.UnionType:  # a setting that may be left open
         return None if value is None else _fit(name, value, typing.get_args(hint)[0])
     if origin is tuple:
@@ -281,7 +286,10 @@ def _fit(name: str, value: Any, hint: Any) -> Any:
         if isinstance(value, Mapping):
             return {str(key): entry if inner is Any else _fit(name, entry, inner) for key, entry in value.items()}
     elif hint is float and isinstance(value, (int, float)) and not isinstance(value, bool):
-        return float(value)
+        try:
+            return float(value)
+        except OverflowError as error:
+            raise ConfigError(f"{name}: a whole number of {len(str(value))} digits is no float") from error
     elif isinstance(hint, type) and isinstance(value, hint) and not (hint is int and isinstance(value, bool)):
         return value
     wanted = hint.__name__ if isinstance(hint, type) and not isinstance(hint, types.GenericAlias) else hint
@@ -293,23 +301,15 @@ def presets() -> list[str]:
     return sorted(path.name.removesuffix(".toml") for path in PRESETS.glob("*.toml"))
 
 
-def load_preset(task: str, preset: str) -> dict[str, Any]:
+def load_preset(task: str, preset: str | Path) -> dict[str, Any]:
     """The flat settings of a preset of that task, or of a user's own TOML file."""
-    if preset.endswith(".toml"):
-        path = Path(preset)
-        if not path.is_file():
-            raise ConfigError(f"preset: there is no file {preset}")
-        text = path.read_text()
-    else:
-        name = f"{task}.{preset}"
-        if name not in presets():
-            known = ", ".join(presets()) or "none"
-            raise ConfigError(f"preset: there is no '{preset}' for {task}; known: {known}, or the path of a .toml file")
-        text = (PRESETS / f"{name}.toml").read_text()
-    try:
-        return flat(tomllib.loads(text))
-    except tomllib.TOMLDecodeError as error:
-        raise ConfigError(f"preset: {preset} is not TOML: {error}") from error
+    if isinstance(preset, Path) or preset.endswith(".toml"):
+        return flat(read_toml(Path(preset), "preset"))
+    name = f"{task}.{preset}"
+    if name not in presets():
+        known = ", ".join(presets()) or "none"
+        raise ConfigError(f"preset: there is no '{preset}' for {task}; known: {known}, or the path of a .toml file")
+    return flat(read_toml(PRESETS / f"{name}.toml", "preset"))
 
 
 def validate(config: Config) -> Config:
@@ -395,6 +395,14 @@ def _check_timing(config: Config) -> None:
         fits = len(timing.speeds) == config.agents
         _require(fits, f"speeds: {len(timing.speeds)} given for {config.agents} agents; give one per agent")
         _require(all(speed > 0 for speed in timing.speeds), "speeds: every one must be above 0")
+    times = {
+        "fastest": timing.fastest,
+        "spread": timing.fastest * timing.spread,
+        "speeds": max(timing.speeds, default=0),
+    }
+    for name, seconds in times.items():
+        lasts = "seconds per gradient; virtual time ends after 292 years"
+        _require(seconds < LONGEST_SECONDS, f"{name}: {seconds:g} {lasts}")
     _require(timing.timing != "trace" or bool(timing.trace), "trace: name the CSV file to play back")
     named = {
         "silent": {str(agent): 0.0 for agent in timing.silent},
@@ -405,7 +413,8 @@ def _check_timing(config: Config) -> None:
         for agent, seconds in agents.items():
             known = agent.isdecimal() and int(agent) < config.agents
             _require(known, f"{name}: there is no agent {agent}; agents are 0 to {config.agents - 1}")
-            _require(0 <= seconds < math.inf, f"{name}: {seconds} seconds; must be a time, and not negative")
+            possible = 0 <= seconds < LONGEST_SECONDS
+            _require(possible, f"{name}: {seconds} seconds; must be a time within 292 years, and not negative")
     for agent, seconds in timing.drop.items():
         _require(seconds > timing.late.get(agent, 0.0), f"drop: agent {agent} would leave before it has joined")
     working = config.agents - len(set(timing.silent) | {int(agent) for agent in timing.drop})

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 
 from afedpg import train
-from afedpg.cli import main
-from afedpg.errors import ConfigError
+from afedpg.cli import main, make_parser
+from afedpg.errors import AfedpgError, ConfigError
 
 TRAIN = ("train", "quadratic")
 
@@ -50,6 +51,10 @@ CASES = {
     "--seed -1": "seed: -1",
     "--seeds 4-0": "seeds: '4-0'",
     "--seeds a-b": "seeds: 'a-b'",
+    "--seeds 0-": "seeds: '0-' is not like 0-4",
+    "--seeds -3": "seeds: '-3' is not like 0-4",
+    "--seeds 0-1000000000": "seeds: '0-1000000000' are more than 10000",
+    "--seeds 0-6000,0-6000": "seeds: '0-6000,0-6000' are more than 10000",
     "--seeds 0-1 --seed 3": "seeds: give either",
     "--noise -1": "noise: -1.0",
     "--dimension 0": "dimension: 0",
@@ -67,8 +72,18 @@ CASES = {
     "--late 0=-1": "late: -1.0 seconds",
     "--late 0=inf": "late: inf seconds",
     "--late soon": "argument --late: 'soon' is not like name=1",
-    "--late late.toml": "argument --late: cannot read late.toml",
+    "--late late.toml": "argument --late: there is no file late.toml",
+    "--alpha -1e-3": "alpha: -0.001 is outside",
+    "--eta -inf": "eta: -inf is not a finite number",
+    "--silent -1,2": "silent: there is no agent -1",
+    "--stop-at-seconds -1e3": "stop_at_seconds: -1000.0",
+    "--workers=--": "argument --workers: expected one argument",
     "--fastest 0": "fastest: 0.0",
+    "--fastest 1e300": "fastest: 1e+300 seconds per gradient; virtual time ends after 292 years",
+    "--spread 1e300": "spread: 1e+300 seconds per gradient",
+    "--agents 2 --timing list --speeds 1,1e300": "speeds: 1e+300 seconds per gradient",
+    "--timing lognormal --sigma 1e300": "timing: lognormal gives an agent no seconds",
+    "--late 0=1e300": "late: 1e+300 seconds",
     "--spread 0.5": "spread: 0.5",
     "--timing pareto --shape 1": "shape: 1.0",
     "--timing trace": "trace: name the CSV file",
@@ -165,6 +180,101 @@ def test_an_unknown_task(task, capsys, empty_folder):
     assert line.startswith("afedpg: task: ")
     assert task in line
     assert list(empty_folder.iterdir()) == []
+
+
+OPTIONS = ["--preset", "--late", "--env-kwargs", "--timing=trace --trace"]
+
+
+@pytest.mark.parametrize("option", OPTIONS)
+@pytest.mark.parametrize("content", [bytes(range(256)), b"a = " + b"[" * 3000 + b"]" * 3000], ids=["binary", "deep"])
+def test_a_file_that_is_not_what_it_should_be(option, content, capsys, empty_folder):
+    (empty_folder / "file.toml").write_bytes(content)
+    line = refused(capsys, *TRAIN, *option.split(), "file.toml")
+    assert "file.toml" in line
+    assert [path.name for path in empty_folder.iterdir()] == ["file.toml"]
+
+
+def test_an_agent_reads_env_kwargs_as_training_does(capsys, empty_folder):
+    (empty_folder / "mine.toml").write_bytes(bytes(range(256)))
+    agent = ("agent", "quadratic", "--connect", "127.0.0.1:1", "--insecure", "--name", "a", "--env-kwargs")
+    assert "argument --env-kwargs: mine.toml is not TOML" in refused(capsys, *agent, "mine.toml")
+    assert "argument --env-kwargs: 'soon' is not like name=1" in refused(capsys, *agent, "soon")
+    options = make_parser().parse_args([*agent, "gravity=-3.7,name='x'"])
+    assert options.env_kwargs == {"gravity": -3.7, "name": "x"}
+    (empty_folder / "mine").write_text("gravity = -3.7")  # whatever its name
+    assert make_parser().parse_args([*agent, "mine"]).env_kwargs == {"gravity": -3.7}
+
+
+LONG = "x" * 300
+
+
+@pytest.mark.parametrize("words", [f"train quadratic {option} {LONG}" for option in ("--out", "--from")])
+def test_a_name_that_is_too_long(words, capsys, empty_folder):
+    assert LONG in refused(capsys, *words.split())
+    assert list(empty_folder.iterdir()) == []
+
+
+def test_negative_numbers_are_values():
+    for option, text, value in [
+        ("--stop-at-return", "-1e3", -1000.0),
+        ("--stop-at-evaluation", "-.5e2", -50.0),
+        ("--log-std", "-1", -1.0),
+        ("--speeds", "-1e0,2", (-1.0, 2.0)),
+        ("--silent", "-1,2", (-1, 2)),
+    ]:
+        assert getattr(make_parser().parse_args([*TRAIN, option, text]), option[2:].replace("-", "_")) == value
+
+
+def test_control_codes_are_shown_and_not_obeyed(capsys):
+    assert "\\x1b[31mred\\nafedpg" in refused(capsys, *TRAIN, "--method", "\x1b[31mred\nafedpg")
+    assert "\\x1b[31mred" in refused(capsys, *TRAIN, "--hidden", "\x1b[31mred")
+
+
+def test_an_evaluation_has_no_negative_seed(capsys, empty_folder):
+    train("quadratic", agents=1, iterations=2, out="run")
+    assert refused(capsys, "evaluate", "run", "--seed", "-1") == "afedpg: seed: -1 is negative\n"
+
+
+@pytest.mark.parametrize("file", [".", "..", "folder", ""])
+def test_a_policy_is_not_written_over_a_folder(file, capsys, empty_folder):
+    train("quadratic", agents=1, iterations=2, out="run")
+    (empty_folder / "folder").mkdir()
+    assert refused(capsys, "export", "run", file) == f"afedpg: file: '{file}' is a folder; name the file to write\n"
+
+
+def test_settings_from_python(empty_folder):
+    (empty_folder / "mine.toml").write_text("agents = 2\niterations = 3\n")
+    settings = {"agents": np.int64(2), "iterations": np.int32(3), "noise": np.float32(0.5), "keep_reports": np.True_}
+    ours = train("quadratic", preset=empty_folder / "mine.toml", noise=0.5, timing="list", speeds=(1.0, 2.0))
+    theirs = train("quadratic", timing="list", speeds=np.array([1.0, 2.0]), seed=np.uint8(0), **settings)
+    assert ours.sha256 == theirs.sha256
+    with pytest.raises(ConfigError, match=r"^agents: 2.0 is not of type int$"):
+        train("quadratic", agents=np.float64(2))
+    with pytest.raises(ConfigError, match=r"^eta: a whole number of 401 digits is no float$"):
+        train("quadratic", eta=10**400)
+    for workers in (0, -1):
+        with pytest.raises(ConfigError, match=rf"^workers: {workers}; at least 1 is needed$"):
+            train("quadratic", workers=workers)
+
+
+@pytest.mark.parametrize(("name", "value"), [("alpha", 0), ("alpha", 1.5), ("alpha", None), ("eta", -1)])
+def test_a_schedule_must_give_what_a_step_can_be_made_with(name, value, empty_folder):
+    with pytest.raises(ConfigError, match=rf"^{name}: your schedule gave {value!r} at iteration 0, version 0; it must"):
+        train("quadratic", out="first", **{name: lambda iteration, version: value})
+    assert list(empty_folder.iterdir()) == []
+    schedule = {name: lambda iteration, version: value if iteration >= 5 else 0.5}
+    with pytest.raises(AfedpgError, match=rf"^{name}: your schedule gave {value!r} at iteration 5.* start again"):
+        train("quadratic", agents=2, iterations=9, out="later", **schedule)
+    for engine in ("virtual", "local"):  # nothing half done is stored
+        with pytest.raises(AfedpgError, match=rf"^{name}: your schedule gave {value!r} at iteration 5"):
+            train("quadratic", agents=1, iterations=9, out=engine, engine=engine, **schedule)
+        gradients = [int(path.name) for path in (empty_folder / engine / "checkpoints").iterdir()]
+        assert max(gradients) <= 1 + 1  # of the start: a Join each
+
+
+def test_a_timing_model_of_ones_own_beyond_virtual_time():
+    with pytest.raises(AfedpgError, match="agent 0 is busy beyond 292 virtual years"):
+        train("quadratic", agents=2, timing=lambda agent, n: 1e300)
 
 
 def test_an_unknown_command(capsys):

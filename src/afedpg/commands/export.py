@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +32,8 @@ def _export(options: argparse.Namespace) -> int:
     from afedpg.record.folder import open_run
 
     run, target = open_run(Path(options.run)), Path(options.file)
+    if not target.name or os.path.isdir(target):
+        raise ConfigError(f"file: '{options.file}' is a folder; name the file to write")
     config = run.config()
     if config.synthetic:
         raise ConfigError(f"run: {config.task} is a synthetic problem, its theta is no policy that could act")

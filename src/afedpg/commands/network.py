@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from afedpg import config as configuration
 from afedpg.commands.outcome import report
 from afedpg.commands.parser import add_accept_loss, command
-from afedpg.commands.settings import add_settings, given_settings
+from afedpg.commands.settings import add_own_settings, add_settings, given_settings
 from afedpg.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -105,9 +105,7 @@ def _add_agent(commands: Any) -> None:
     parser.add_argument("--connect", metavar="HOST:PORT", required=True, help="the server")
     _add_identity(parser, "this agent's folder of `afedpg certs`")
     parser.add_argument("--name", default="", help="who this is, with --insecure; otherwise the certificate says")
-    parser.add_argument("--env-kwargs", metavar="FILE", help="TOML file with keyword arguments of your environment")
-    parser.add_argument("--device", default="cpu", help="cpu or cuda (default: cpu)")
-    parser.add_argument("--sampler", default="auto", help="auto, native or gymnasium (default: auto)")
+    add_own_settings(parser, "env_kwargs", "device", "sampler")
     parser.add_argument(
         "--state", metavar="FILE", help="keep this agent's state here, so that a restart goes on with it"
     )
@@ -145,14 +143,7 @@ def _agent(options: argparse.Namespace) -> int:
 
 def _own_config(options: argparse.Namespace) -> configuration.Config:
     """What an agent decides for itself; the rest are the server's terms."""
-    import tomllib
-
-    settings: dict[str, Any] = {"task": options.task, "device": options.device, "sampler": options.sampler, "agents": 1}
-    if options.env_kwargs is not None:
-        try:
-            settings["env_kwargs"] = tomllib.loads(Path(options.env_kwargs).read_text())
-        except (OSError, tomllib.TOMLDecodeError) as error:
-            raise ConfigError(f"env_kwargs: cannot read {options.env_kwargs}: {error}") from error
+    settings = {**given_settings(options), "task": options.task, "agents": 1}
     return configuration.validate(configuration.from_settings(settings))
 
 

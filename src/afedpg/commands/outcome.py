@@ -8,6 +8,8 @@ import json
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from afedpg.terminal import printable
+
 if TYPE_CHECKING:
     from afedpg.engine.session import Result
     from afedpg.messages import Evaluation
@@ -43,4 +45,4 @@ def report(options: argparse.Namespace, result: Result) -> None:
     clock = "virtual seconds" if result.virtual else "seconds"
     print(f"{result.gradients} gradients, {result.samples} samples, {result.seconds:.6g} {clock}")
     print(f"theta SHA-256 {result.sha256}")
-    print(f"run folder: {result.out}")
+    print(printable(f"run folder: {result.out}"))

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import argparse
+import re
 import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NoReturn
 
 from afedpg.errors import ConfigError
+from afedpg.terminal import printable
 
 RUNS = Path("runs")
 
@@ -22,10 +24,18 @@ class _Formatter(argparse.HelpFormatter):
 class Parser(argparse.ArgumentParser):
     def __init__(self, **settings: Any) -> None:
         super().__init__(**{"formatter_class": _Formatter, **settings})
+        # What begins like a negative number is a value: argparse itself takes -1e3, -inf and -1,2 for options.
+        self._negative_number_matcher = re.compile(r"-(\d|\.\d|inf|nan)", re.IGNORECASE)
+
+    def _get_values(self, action: argparse.Action, arg_strings: list[str]) -> Any:
+        """argparse drops the value of `--option=--` and hands on an empty list."""
+        if action.nargs is None and arg_strings == ["--"]:
+            raise argparse.ArgumentError(action, "expected one argument")
+        return super()._get_values(action, arg_strings)
 
     def error(self, message: str) -> NoReturn:
         """One line, exit code 2."""
-        print(f"{self.prog}: {message}; see `{self.prog} --help`", file=sys.stderr)
+        print(printable(f"{self.prog}: {message}; see `{self.prog} --help`"), file=sys.stderr)
         sys.exit(2)
 
 

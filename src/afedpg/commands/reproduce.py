@@ -65,7 +65,7 @@ def read_choices(options: argparse.Namespace) -> tuple[tuple[str, ...], Choices]
         out=Path(options.out or f"reproduced/{options.scale}"),
         workers=workers,
         tasks=tasks,
-        seeds=parse_seeds(options.seeds) if options.seeds else (),
+        seeds=() if options.seeds is None else parse_seeds(options.seeds),
         agents=parse_agents(options.id, options.agents) if options.agents else (),
         methods=methods,
         preset=check_preset(options.preset),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
+import os
 import types
 import typing
 from collections.abc import Callable
@@ -11,6 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from afedpg import config as configuration
+from afedpg.errors import ConfigError
+from afedpg.toml_file import read_toml
 
 
 def add_settings(parser: argparse.ArgumentParser, engine: str | None = None) -> None:
@@ -32,6 +35,13 @@ def add_section(parser: argparse.ArgumentParser, name: str | None, engine: str |
             parser.add_argument("task", metavar="TASK", help=entry.metadata["help"])
         else:
             _add_option(group, entry, configuration.hint_of(name, entry.name))
+
+
+def add_own_settings(parser: argparse.ArgumentParser, *names: str) -> None:
+    """Settings of a run by their names, for a command that takes only these."""
+    for section, entry in configuration.options():
+        if entry.name in names:
+            _add_option(parser, entry, configuration.hint_of(section, entry.name))
 
 
 def _add_option(group: Any, entry: dataclasses.Field[Any], hint: Any) -> None:
@@ -68,7 +78,7 @@ def _reader(hint: Any) -> Callable[[str], Any]:
 def _read_numbers(text: str, kind: type) -> tuple[Any, ...]:
     try:
         return tuple(kind(part) for part in text.replace("x", ",").split(",") if part)
-    except ValueError as error:
+    except (ValueError, OverflowError) as error:
         raise argparse.ArgumentTypeError(f"'{text}' is not like 64,64") from error
 
 
@@ -76,15 +86,15 @@ def _read_pairs(text: str) -> dict[str, Any]:
     """NAME=VALUE,... with values as in TOML, or the path of a TOML file."""
     import tomllib
 
-    if text.endswith(".toml"):
+    if text.endswith(".toml") or os.path.isfile(text):  # of another path, Path.is_file may raise
         try:
-            return tomllib.loads(Path(text).read_text())
-        except (OSError, tomllib.TOMLDecodeError) as error:
-            raise argparse.ArgumentTypeError(f"cannot read {text}: {error}") from error
+            return read_toml(Path(text), "file")
+        except ConfigError as error:
+            raise argparse.ArgumentTypeError(str(error).removeprefix("file: ")) from error
     try:
         pairs: dict[str, Any] = tomllib.loads(f"pairs = {{{text}}}")["pairs"]
         return pairs
-    except tomllib.TOMLDecodeError as error:
+    except (tomllib.TOMLDecodeError, RecursionError) as error:
         message = f"'{text}' is not like name=1,other=true,text='word': values are written as in TOML"
         raise argparse.ArgumentTypeError(message) from error
 

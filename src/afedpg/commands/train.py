@@ -31,7 +31,7 @@ def add_commands(commands: Any) -> None:
 
 def _train(options: argparse.Namespace) -> int:
     settings = given_settings(options)
-    if not options.seeds:
+    if options.seeds is None:
         _train_one(options, settings, several=False)
         return 0
     if "seed" in settings:

@@ -36,6 +36,8 @@ def evaluate_run(
     """
     if episodes < 1:
         raise ConfigError(f"episodes: {episodes}; at least 1 is needed")
+    if seed is not None and seed < 0:
+        raise ConfigError(f"seed: {seed} is negative")
     folder = folders.open_run(Path(path))
     config = folder.config()
     check_own(config, own, _ACTING)

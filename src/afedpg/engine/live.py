@@ -20,6 +20,7 @@ from typing import Any, Protocol
 
 from afedpg.config import NetworkConfig
 from afedpg.engine.federation import Federation
+from afedpg.engine.own_schedules import BadSchedule
 from afedpg.engine.stall import Stall
 from afedpg.engine.trace import TraceWriter
 from afedpg.errors import AfedpgError
@@ -238,6 +239,8 @@ class LiveEngine:
             self._rejected()
             for task in tasks:
                 self._hand_out(task)
+        except BadSchedule as error:  # raised within the fold: what it left half done is not stored
+            self.fail(error)
         except AfedpgError as error:  # raised before the fold or after it, never within
             self.consistent = True
             self.fail(error)

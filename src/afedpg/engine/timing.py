@@ -16,7 +16,7 @@ from pathlib import Path
 
 import numpy as np
 
-from afedpg.config import Config, TimingConfig
+from afedpg.config import LONGEST_SECONDS, Config, TimingConfig
 from afedpg.errors import ConfigError
 from afedpg.seeding import stream
 
@@ -92,7 +92,8 @@ def leader(agents: int, fastest: float, spread: float) -> Fixed:
 
 def lognormal(agents: int, median: float, sigma: float, seed: int) -> Fixed:
     draws = stream(seed, "timing").standard_normal(agents)
-    return Fixed(tuple(float(t) for t in median * np.exp(sigma * draws)))
+    with np.errstate(over="ignore"):  # infinite seconds are refused where the model is made
+        return Fixed(tuple(float(t) for t in median * np.exp(sigma * draws)))
 
 
 def read_trace(path: Path, agents: int) -> Trace:
@@ -105,11 +106,14 @@ def read_trace(path: Path, agents: int) -> Trace:
                     agent_id, seconds = int(row["agent"]), float(row["seconds"])
                 except (KeyError, TypeError, ValueError) as error:
                     raise ConfigError(f"trace: {path}, line {line}: expected columns agent,seconds") from error
-                if not (seconds > 0 and math.isfinite(seconds)):
-                    raise ConfigError(f"trace: {path}, line {line}: {seconds} seconds; must be above 0")
+                if not 0 < seconds < LONGEST_SECONDS:
+                    reason = "must be above 0, and within 292 years"
+                    raise ConfigError(f"trace: {path}, line {line}: {seconds} seconds; {reason}")
                 rows[agent_id].append(seconds)
     except OSError as error:
         raise ConfigError(f"trace: cannot read {path}: {error.strerror}") from error
+    except (UnicodeDecodeError, csv.Error) as error:
+        raise ConfigError(f"trace: {path} is not a CSV of agent,seconds rows: {error}") from error
     missing = [agent_id for agent_id in range(agents) if agent_id not in rows]
     if missing:
         raise ConfigError(f"trace: {path} has no rows of agent {missing[0]}; the run has {agents} agents")
@@ -139,4 +143,7 @@ def _model(config: Config, chosen: TimingConfig) -> Seconds:
         "pareto": lambda: Pareto(config.seed, fastest, chosen.shape),
         "trace": lambda: read_trace(Path(chosen.trace), agents),
     }
-    return models[chosen.timing]()
+    model = models[chosen.timing]()
+    if isinstance(model, Fixed) and not all(0 < seconds < LONGEST_SECONDS for seconds in model.compute_seconds):
+        raise ConfigError(f"timing: {chosen.timing} gives an agent no seconds, or more than 292 years of them")
+    return model

@@ -18,6 +18,7 @@ from afedpg.config import Config
 from afedpg.engine.crew import Alone, Crew, Pool
 from afedpg.engine.federation import Federation, OnArrival
 from afedpg.engine.identity import identity
+from afedpg.engine.own_schedules import Checked
 from afedpg.engine.process import Interruption, one_thread
 from afedpg.engine.session import Result, Session
 from afedpg.engine.stored import newest
@@ -105,7 +106,7 @@ def train(
     make_env: MakeEnv | None = None,
     make_policy: MakePolicy | None = None,
     on_arrival: OnArrival | None = None,
-    preset: str | None = None,
+    preset: str | Path | None = None,
     out: str | Path | None = None,
     workers: int = 1,
     **settings: Any,
@@ -134,7 +135,7 @@ def train(
     return run(config, own, None if out is None else Path(out), workers, on_arrival)
 
 
-def configure(task: str, preset: str | None, settings: Mapping[str, Any], own: Own = Own()) -> Config:
+def configure(task: str, preset: str | Path | None, settings: Mapping[str, Any], own: Own = Own()) -> Config:
     """Defaults, under the preset, under the settings given; validated, and nothing among them that would be ignored."""
     base = configuration.load_preset(task, preset) if preset else {}
     settings = configuration.with_whole_paths({**base, **settings, "task": task, "own": own.names()})
@@ -242,7 +243,8 @@ def parts_of(config: Config, own: Own, workers: int = 1) -> tuple[Workload, Serv
     build = own.workload(config)
     if workers > 1:
         build.check_portable()
-    rule = make_rule(config, own.method, own.alpha, own.eta)
+    alpha, eta = own.alpha and Checked("alpha", own.alpha), own.eta and Checked("eta", own.eta)
+    rule = make_rule(config, own.method, alpha, eta)
     if rule.synchronous and config.timing.silent:
         raise ConfigError(
             "silent: fedpg waits for every agent and would wait for ever; use afedpg, or no silent agents"
@@ -319,6 +321,8 @@ def _crew(config: Config, own: Own, workload: Workload, workers: int, interrupti
 
 
 def _check_workers(config: Config, workers: int) -> None:
+    if workers < 1:
+        raise ConfigError(f"workers: {workers}; at least 1 is needed")
     if workers != 1 and config.engine != "virtual":
         raise ConfigError("workers: only used with --engine virtual; elsewhere every agent is a process of its own")
 

@@ -135,7 +135,8 @@ class VirtualEngine:
         if not seconds > 0:
             raise AfedpgError(f"the timing model gave agent {agent_id} {seconds} seconds; must be above 0")
         if math.isfinite(seconds):
-            takes = max(1, round(seconds * NANOSECONDS))  # time must pass, or an event could come before its own cause
+            # Time must pass, or an event could come before its own cause; what is beyond LAST is refused below.
+            takes = max(1, round(min(seconds * NANOSECONDS, 2.0 * LAST)))
             self._schedule(self.nanoseconds + takes, Kind.FINISH, agent_id, task.task_id.counter)
 
     def _schedule(self, nanoseconds: int, kind: Kind, agent_id: int, counter: int = 0) -> None:

@@ -25,6 +25,7 @@ SUITABLE = {  # the methods each experiment can show
 }
 TEAMS = dict.fromkeys(("sample-speedup", "long-runs"), (1, 2, 4, 8))  # where the number of agents is what varies
 BESIDE = {"heterogeneity": "fedpg"}  # there in any case: what the others are compared with
+MOST_SEEDS = 10_000  # a run each
 NAMED_TIMINGS = tuple(name for name in TIMINGS if name not in ("list", "trace"))  # those need more than a name
 SHOWN_TIMINGS = {"heterogeneity": ("straggler", "leader")}  # where a figure has timing models of its own
 
@@ -116,13 +117,15 @@ def parse_seeds(text: str) -> tuple[int, ...]:
     """0-4 or 0,3,7."""
     seeds: list[int] = []
     for part in text.split(","):
-        first, _, last = part.partition("-")
+        first, dash, last = part.partition("-")
         try:
-            named = range(int(first), int(last or first) + 1)
+            named = range(int(first), int(last if dash else first) + 1)
         except ValueError:
             named = range(0)
         if not named:
             raise ConfigError(f"seeds: '{text}' is not like 0-4 or 0,3,7")
+        if named.stop - named.start > MOST_SEEDS - len(seeds):
+            raise ConfigError(f"seeds: '{text}' are more than {MOST_SEEDS}")
         seeds += named
     return tuple(dict.fromkeys(seeds))
 

@@ -136,17 +136,17 @@ class RunLock:
 
 def create(path: Path, config: Config) -> RunFolder:
     """A new run folder with its run.toml. One that exists is refused and left as it is."""
-    if path.exists() and not (path.is_dir() and not any(path.iterdir())):
+    existed = os.path.lexists(path)  # of a name that is too long, Path.exists raises
+    if existed and not (path.is_dir() and not any(path.iterdir())):
         how = f"`afedpg resume {path}`" if (path / "run.toml").is_file() else "move it away"
         raise ConfigError(f"out: {path} exists; choose another --out or {how}")
-    existed = path.exists()
     document = {**config.to_dict(), _VERSIONS: current_versions()}
     try:
         path.mkdir(parents=True, exist_ok=True)
         write_text(path / "run.toml", tomli_w.dumps(document))
         remember(config)
     except OSError as error:
-        if path.is_dir() and not existed:
+        if os.path.isdir(path) and not existed:
             path.rmdir()
         if is_full(error):
             raise AfedpgError(f"disk full: cannot create {path}, free space or choose another --out") from error
@@ -156,7 +156,7 @@ def create(path: Path, config: Config) -> RunFolder:
 
 def open_run(path: Path) -> RunFolder:
     """An existing run folder."""
-    if not path.is_dir():
+    if not os.path.isdir(path):  # Path.is_dir raises where a name is too long
         raise ConfigError(f"run: there is no folder {path}")
     if not (path / "run.toml").is_file():
         raise ConfigError(f"run: {path} is no run folder: there is no run.toml in it")
