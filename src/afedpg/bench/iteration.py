@@ -20,6 +20,7 @@ from afedpg.agent.work import EnvironmentWorkload
 from afedpg.bench.train import PRESETS
 from afedpg.engine.federation import Federation
 from afedpg.engine.training import Own, configure, prepare
+from afedpg.errors import ConfigError
 from afedpg.messages import Join
 from afedpg.record import folder
 from afedpg.record.recorder import Recorder
@@ -65,7 +66,8 @@ class _Clock:
 def _measure(task: str, rounds: int) -> tuple[int, dict[str, float]]:
     config = configure(task, PRESETS.get(task), {"agents": 1, "iterations": rounds + 1})
     workload, rule, server = prepare(config, Own())
-    assert isinstance(workload, EnvironmentWorkload)
+    if not isinstance(workload, EnvironmentWorkload):
+        raise ConfigError(f"tasks: {task} is a synthetic problem; its iterations have no stages")
     clock, original = _Clock(), gradient.advantage_gradient
     clock.wrap(workload._sampler, "sample", "rollout")
     clock.wrap(workload._baseline, "values", "values")

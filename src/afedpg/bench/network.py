@@ -10,7 +10,7 @@ import asyncio
 import contextlib
 import multiprocessing
 import os
-import socket
+import re
 import statistics
 import subprocess
 import sys
@@ -19,11 +19,12 @@ import time
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import grpc
 import numpy as np
 
+from afedpg.bench.rows import check_tasks
 from afedpg.config import from_settings
 from afedpg.engine.grpc import federation_pb2 as pb
 from afedpg.engine.grpc import wire
@@ -31,6 +32,7 @@ from afedpg.engine.grpc.calls import EOF, open_work
 from afedpg.engine.grpc.certs import make_certificates
 from afedpg.engine.grpc.terms import terms
 from afedpg.engine.grpc.tls import Identity
+from afedpg.errors import AfedpgError
 from afedpg.messages import Report, Stats, TaskId
 
 SIZES = {"swimmer": 4_868, "humanoid": 727_074}  # the paper's smallest and largest policy
@@ -42,6 +44,7 @@ ECHO = "/afedpg.bench/Echo"
 
 def run(tasks: Sequence[str] = tuple(SIZES), rounds: int = 3, seconds: float = 4.0) -> list[dict[str, Any]]:
     """Rows {benchmark, task, subject, reference, ratio, ...}: gradients per second; prints a table on the way."""
+    check_tasks(tasks, SIZES)
     rows = []
     print(f"{'gradients/s':<12}{'parameters':>12}{'gRPC alone':>12}{'server':>10}{'ratio':>8}")
     with tempfile.TemporaryDirectory() as scratch:
@@ -93,45 +96,48 @@ def _one_process() -> ProcessPoolExecutor:
 
 @contextlib.contextmanager
 def _federation(certs: Path, out: Path, parameters: int) -> Iterator[str]:
-    address = f"127.0.0.1:{free_port()}"
     command = [
-        sys.executable, "-m", "afedpg", "server", "quadratic", "--dimension", str(parameters), "--listen", address,
-        "--cert", str(certs / "server"), "--out", str(out), "--iterations", "10000000", "--agents", str(CLIENTS),
+        sys.executable, "-m", "afedpg", "server", "quadratic", "--dimension", str(parameters),
+        "--listen", "127.0.0.1:0", "--cert", str(certs / "server"), "--out", str(out),
+        "--iterations", "10000000", "--agents", str(CLIENTS),
         "--max-rate", "100000", "--json",
     ]  # fmt: skip
-    with _process(command) as address_of:
-        yield address_of(address)
+    with _process(command) as address:
+        yield address
 
 
 @contextlib.contextmanager
 def _echo(certs: Path, parameters: int) -> Iterator[str]:
-    address = f"127.0.0.1:{free_port()}"
     module = "import sys; from afedpg.bench.network import _serve_echo; _serve_echo(*sys.argv[1:])"
-    with _process([sys.executable, "-c", module, address, str(certs), str(parameters)]) as address_of:
-        yield address_of(address)
+    with _process([sys.executable, "-c", module, str(certs), str(parameters)]) as address:
+        yield address
 
 
 @contextlib.contextmanager
-def _process(command: list[str]) -> Iterator[Any]:
+def _process(command: list[str]) -> Iterator[str]:
+    """A server that takes a free port and says which: no other process can take it in between."""
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
-    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, env=environment)
-
-    def wait_for(address: str) -> str:
-        deadline = time.monotonic() + 60
-        while time.monotonic() < deadline and process.poll() is None:
-            with contextlib.suppress(OSError), socket.create_connection(_split(address), 1):
-                return address
-            time.sleep(0.05)
-        raise RuntimeError(f"no server came up: {command}")
-
-    try:
-        yield wait_for
-    finally:
-        process.kill()
-        process.wait()
+    with tempfile.TemporaryFile("w+") as said:
+        process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=said, env=environment)
+        try:
+            yield _address(process, said)
+        finally:
+            process.kill()
+            process.wait()
 
 
-def _serve_echo(address: str, certs: str, parameters: str) -> None:
+def _address(process: subprocess.Popen[bytes], said: IO[str]) -> str:
+    deadline = time.monotonic() + 60
+    while time.monotonic() < deadline and process.poll() is None:
+        said.seek(0)
+        if found := re.search(r"listening on port (\d+)\n", said.read()):
+            return f"127.0.0.1:{found[1]}"
+        time.sleep(0.05)
+    said.seek(0)
+    raise AfedpgError(f"bench: no server came up: {said.read().strip()[-300:]}")
+
+
+def _serve_echo(certs: str, parameters: str) -> None:
     async def echo(requests: Any, context: Any) -> None:
         while (data := await context.read()) is not EOF:
             await context.write(data)
@@ -140,8 +146,9 @@ def _serve_echo(address: str, certs: str, parameters: str) -> None:
         server = grpc.aio.server(options=_options(int(parameters)))
         methods: dict[str, Any] = {"Echo": grpc.stream_stream_rpc_method_handler(echo)}
         server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler("afedpg.bench", methods),))
-        server.add_secure_port(address, Identity.read(Path(certs) / "server").for_server())
+        port = server.add_secure_port("127.0.0.1:0", Identity.read(Path(certs) / "server").for_server())
         await server.start()
+        print(f"listening on port {port}", file=sys.stderr, flush=True)
         await server.wait_for_termination()
 
     asyncio.run(serve())
@@ -243,15 +250,3 @@ async def _held(address: str, certs: Path, agents: int, parameters: int, seconds
 def _options(parameters: int) -> list[tuple[str, int]]:
     most = wire.message_bytes(parameters)
     return [("grpc.max_receive_message_length", most), ("grpc.max_send_message_length", most)]
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
-
-
-def _split(address: str) -> tuple[str, int]:
-    host, _, port = address.rpartition(":")
-    return host, int(port)

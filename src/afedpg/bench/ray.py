@@ -21,7 +21,7 @@ from typing import Any
 
 import numpy as np
 
-from afedpg.bench.rows import compared
+from afedpg.bench.rows import check_tasks, compared
 from afedpg.config import Config
 from afedpg.engine.live_session import keep_record, new_parts
 from afedpg.engine.training import Own, configure
@@ -60,6 +60,7 @@ def run(tasks: Sequence[str] = tuple(SIZES), rounds: int = 3) -> list[dict[str, 
     if importlib.util.find_spec("ray") is None:
         print("without the ray engine: `pip install 'afedpg[ray]'` brings Ray")
         return []
+    check_tasks(tasks, SIZES)
     rows = [_server(task, rounds) for task in tasks]
     return [*rows, _train(TRAINED, rounds)] if TRAINED in tasks else rows
 

@@ -3,8 +3,17 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
+
+from afedpg.errors import ConfigError
+
+
+def check_tasks(tasks: Sequence[str], sizes: Mapping[str, int]) -> None:
+    """For benchmarks that know a task by the size of its policy alone."""
+    for task in tasks:
+        if task not in sizes:
+            raise ConfigError(f"tasks: unknown '{task}'; this benchmark has {', '.join(sizes)}")
 
 
 def compared(

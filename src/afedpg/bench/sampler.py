@@ -85,8 +85,9 @@ class Bench:
     statistics: Moments | None = None
 
     @staticmethod
-    def make(task: str) -> Bench:
-        hidden, steps = PAPER.get(task, OTHERS)
+    def make(task: str, network: tuple[tuple[int, ...], int] | None = None) -> Bench:
+        """`network`: the widths and T to measure with; else the paper's."""
+        hidden, steps = network or PAPER.get(task, OTHERS)
         config = from_settings({"task": task, "agents": 3, "hidden": hidden, "steps": steps})
         environments = Environments(config)
         actions = environments.actions.size

@@ -16,6 +16,7 @@ from typing import Any
 
 import numpy as np
 
+from afedpg.bench.rows import check_tasks
 from afedpg.config import from_settings
 from afedpg.engine.federation import Federation
 from afedpg.messages import Join, Report, Stats
@@ -31,6 +32,7 @@ COPY = "one float64 copy"
 
 def run(tasks: Sequence[str] = tuple(SIZES), rounds: int = 15) -> list[dict[str, Any]]:
     """Rows {benchmark, task, subject, reference, ratio, ...}; prints a table on the way."""
+    check_tasks(tasks, SIZES)
     rows: list[dict[str, Any]] = []
     print(
         f"{'one gradient':<12}{'parameters':>12}{'copy, us':>12}{'fold, us':>12}{'fold/copy':>12}{'recorded/copy':>15}"

@@ -62,11 +62,11 @@ def run(tasks: Sequence[str] = tuple(PRESETS), rounds: int = 9) -> list[dict[str
 def _measure(task: str, rounds: int) -> dict[str, list[float]]:
     """Steps per second of each, one entry per report; the first report warms everything up."""
     config = configure(task, PRESETS.get(task), {"agents": 1, "iterations": rounds + 1})
+    workload, rule, server = prepare(config, Own())  # first: it names what is wrong with a task
     physics, learn = _physics(config), _a2c(config)
     speeds: dict[str, list[float]] = {LIMIT: [], OURS: [], A2C: []}
     with tempfile.TemporaryDirectory() as place:
         recorder = Recorder(folder.create(Path(place) / "run", config), config)
-        workload, rule, server = prepare(config, Own())
         federation = Federation(rule, server, recorder)
         state = workload.start(0)
         [work] = federation.apply(Join(0), 0.0)
@@ -90,13 +90,13 @@ def _measure(task: str, rounds: int) -> dict[str, list[float]]:
 def _physics(config: Config) -> sampler.Bench | None:
     """None for a task that is not one of MuJoCo's: there is no limit to name."""
     try:
-        return sampler.Bench.make(config.environment)
+        return sampler.Bench.make(config.environment, (config.agent.hidden, config.agent.steps))
     except AfedpgError:
         return None
 
 
 def _a2c(config: Config) -> Callable[[], int] | None:
-    if importlib.util.find_spec("stable_baselines3") is None:
+    if config.synthetic or importlib.util.find_spec("stable_baselines3") is None:
         return None
     import gymnasium
     from stable_baselines3 import A2C as Model

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import importlib
 import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -25,9 +26,12 @@ def add_commands(commands: Any) -> None:
 
 def _bench(options: argparse.Namespace) -> int:
     from afedpg.engine.process import one_thread
+    from afedpg.record.folder import current_versions
 
     if options.rounds is not None and options.rounds < 1:
         raise ConfigError(f"rounds: {options.rounds}; at least 1 is needed")
+    if options.out is not None and (os.path.isdir(options.out) or not os.path.isdir(Path(options.out).parent)):
+        raise ConfigError(f"out: '{options.out}' is no file that could be written; name one in a folder that exists")
     one_thread()
     chosen: dict[str, Any] = {}
     if options.tasks:
@@ -38,7 +42,8 @@ def _bench(options: argparse.Namespace) -> int:
     for name in (options.name,) if options.name else NAMES:
         rows += importlib.import_module(f"afedpg.bench.{name}").run(**chosen)
     if options.out:
-        Path(options.out).write_text(json.dumps(rows, indent=1) + "\n")
+        document = {"versions": current_versions(), "rows": rows}  # the commit among them, in a checkout
+        Path(options.out).write_text(json.dumps(document, indent=1) + "\n")
     if options.json:
         print(json.dumps(rows))
     return 0
