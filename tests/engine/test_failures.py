@@ -222,10 +222,8 @@ def _wait_for_ever(pool):
         pool._receive()
 
 
-def test_a_script_without_a_main_guard_is_told_so(tmp_path):
+def test_a_script_without_a_main_guard_works(tmp_path):
     script = tmp_path / "script.py"
     script.write_text("import afedpg\nafedpg.train('quadratic', agents=2, iterations=2, workers=2)\n")
     done = subprocess.run([sys.executable, script], capture_output=True, text=True, check=False, timeout=180)
-    assert (
-        done.stderr.strip().splitlines()[-1].endswith('does your script call train under `if __name__ == "__main__":`?')
-    )
+    assert (done.returncode, done.stderr) == (0, "")

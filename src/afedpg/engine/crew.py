@@ -15,6 +15,7 @@ from functools import partial
 from multiprocessing.connection import Connection, wait
 from typing import Any, NamedTuple, Protocol, TypeVar
 
+from afedpg.engine import spawn
 from afedpg.engine.process import die_with_parent, dismiss, leave_stops_to_parent, one_thread
 from afedpg.errors import AfedpgError, ConfigError
 from afedpg.messages import AgentState, Report, Task, TaskId, Workload
@@ -114,10 +115,8 @@ class Pool:
         return busy or task_id in self._done
 
     def _hire(self) -> _Worker:
-        context = multiprocessing.get_context("spawn")
-        mine, theirs = context.Pipe()
-        process = context.Process(target=_serve, args=(theirs, self.build), daemon=True)
-        process.start()
+        mine, theirs = multiprocessing.Pipe()
+        process = spawn.start(_serve, self.build, theirs)
         theirs.close()
         return _Worker(process, mine)
 
@@ -147,6 +146,7 @@ class Pool:
         worker.process.join()
         index, job, code = self._crew.index(worker), worker.job, worker.process.exitcode
         worker.connection.close()
+        spawn.check_exit(code)
         deaths = worker.deaths + 1
         if deaths >= MOST_DEATHS:
             who, when = ("", "without any") if job is None else (f"agent {job.task.agent_id}: ", "at its")
@@ -159,7 +159,7 @@ class Pool:
 
 def _advice(code: int) -> str:
     if code == 1:  # Python's own, for an exception: workers report theirs, so this one came before they began
-        return 'they could not start; does your script call train under `if __name__ == "__main__":`?'
+        return "they could not start; what they said is above"
     return "is there enough memory? try fewer --workers"
 
 
@@ -174,7 +174,7 @@ class _Failure:
         return self.kind(self.message)
 
 
-def _serve(connection: Connection, build: Build) -> None:
+def _serve(build: Build, connection: Connection) -> None:
     """A worker's life: build the workload, then a job at a time until the pipe closes."""
     leave_stops_to_parent()
     die_with_parent()

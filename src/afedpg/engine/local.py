@@ -6,7 +6,6 @@ Agents that die are started again; all of them end with this process, however it
 from __future__ import annotations
 
 import logging
-import multiprocessing
 import secrets
 import signal
 import time
@@ -16,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from afedpg.config import Config
+from afedpg.engine import spawn
 from afedpg.engine.federation import OnArrival
 from afedpg.engine.grpc.server import Place, resume_server, run_server
 from afedpg.engine.process import die_with_parent, leave_stops_to_parent, one_thread
@@ -103,6 +103,7 @@ class Processes:
             quick = time.monotonic() - agent.started < QUICK_SECONDS
             deaths = agent.deaths + 1 if quick else 1
             code = agent.process.exitcode
+            spawn.check_exit(code)
             if deaths >= MOST_DEATHS and code != -signal.SIGKILL:
                 raise AfedpgError(f"agent {number} ended {deaths} times soon after its start (exit code {code})")
             _log.warning("agent %d ended (exit code %s); starting it again", number, code)
@@ -117,11 +118,7 @@ class Processes:
                 agent.process.join()
 
     def _spawn(self, number: int) -> Any:
-        context = multiprocessing.get_context("spawn")
-        arguments = (self.build, self._port, self.place.names[number], self.place.token)
-        process = context.Process(target=_agent, args=arguments, daemon=True)
-        process.start()
-        return process
+        return spawn.start(_agent, self.build, self._port, self.place.names[number], self.place.token)
 
 
 def _agent(build: BuildWorkload, port: int, name: str, token: str) -> None:

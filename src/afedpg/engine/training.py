@@ -15,6 +15,7 @@ import psutil
 
 from afedpg import config as configuration
 from afedpg.config import Config
+from afedpg.engine import spawn
 from afedpg.engine.crew import Alone, Crew, Pool
 from afedpg.engine.federation import Federation, OnArrival
 from afedpg.engine.identity import identity
@@ -91,7 +92,7 @@ class Cost:
 
     gradients: int
     parameters: int
-    memory: int  # bytes
+    memory: int  # bytes, of this process and the workers it starts
     disk: int  # bytes, at most
     done: int = 0  # gradients of an earlier session
 
@@ -121,6 +122,7 @@ def train(
 
         train("quadratic", agents=4, iterations=500, eta=lambda k, v: 0.5 / (k + 1))
     """
+    spawn.reached()
     own = Own(
         method if callable(method) else None,
         alpha if callable(alpha) else None,
@@ -152,6 +154,7 @@ def run(
     until: int | None = None,
 ) -> Result:
     """A new run of a validated configuration; `until` ends it after so many gradients, as `replay` does."""
+    spawn.reached()
     _check_workers(config, workers)
     if config.engine == "ray":
         from afedpg.engine.ray.run import run_ray
@@ -190,6 +193,7 @@ def resume(
     go on though files of the run folder are gone or cut off, without what they held. `trust_code`: import the module of
     its task MODULE:ID, though you have not run it before.
     """
+    spawn.reached()
     folder = folders.open_run(Path(path))
     config = folder.config()
     if cluster and config.engine != "ray":
@@ -285,6 +289,7 @@ def check_memory(config: Config, workload: Workload, rule: ServerRule, workers: 
     journal = max(SEGMENT_BYTES, 4 * vector * config.gradients)  # written in whole segments
     if not config.record.keep_reports:
         journal = min(journal, round((config.record.keep_checkpoints + 1) * config.record.journal_mib * 2**20))
+    memory += psutil.Process().memory_info().rss  # Python, numpy and, for environments, torch, which are there already
     return Cost(config.gradients, vector, memory, stored + journal + 200 * config.gradients)
 
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from afedpg.config import Config
+from afedpg.engine.spawn import check_importable
 from afedpg.errors import ConfigError
 from afedpg.messages import Workload
 from afedpg.problems import ProblemWorkload, make_problem
@@ -35,7 +36,7 @@ class BuildWorkload:
         """Found out here rather than in a process that cannot start."""
         for name in ("make_env", "make_policy"):
             try:
-                pickle.dumps(getattr(self, name))
+                check_importable(name, getattr(self, name))
             except (pickle.PicklingError, AttributeError, TypeError) as error:
                 raise ConfigError(
                     f"{name}: other processes import it by name, so it must be a function at the top level "
