@@ -14,7 +14,7 @@ import matplotlib
 import numpy as np
 
 from afedpg.display import Display
-from afedpg.engine.training import configure, default_workers, run
+from afedpg.engine.training import configure, run
 from afedpg.record.database import read_arrivals
 
 matplotlib.use("Agg")
@@ -52,8 +52,7 @@ def _learn(method: str) -> tuple[np.ndarray, np.ndarray, float]:
     settings |= {"hidden": (64, 64), "scale_observations": False, "spread": 4.0, "evaluate_kind": "sampled"}
     config = configure("swimmer", None, settings)
     with Display(config) as display:
-        workers = default_workers(config)
-        result = run(config, out=OUT / method, workers=workers, on_arrival=display, announce=display.announce)
+        result = run(config, out=OUT / method, on_arrival=display, announce=display.announce)
     arrivals = read_arrivals(OUT / method / "run.db")
     known = ~np.isnan(arrivals["mean_return"])
     returns = np.convolve(arrivals["mean_return"][known], np.ones(WINDOW) / WINDOW, "valid")

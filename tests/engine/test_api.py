@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from support import answer
 
-from afedpg import Own, replay, resume, train
+from afedpg import Own, cli, replay, resume, train
 from afedpg.config import Config
 from afedpg.engine.federation import Federation
 from afedpg.engine.identity import identity
@@ -230,6 +230,24 @@ def test_only_work_that_is_worth_it_gets_worker_processes(monkeypatch):
     assert workers("CartPole-v1", 13) == 4  # never more than agents
     assert workers("CartPole-v1", 13, agents=20) == 6
     assert workers("quadratic", 1_000_000) == 1
+    config = configure("CartPole-v1", None, {"agents": 4, "iterations": 13, "steps": 1000})
+    assert default_workers(config, Own(make_env=lambda agent_id: None)) == 1  # which no other process could have
+
+
+def test_python_and_the_command_line_start_as_many_workers(tmp_path, monkeypatch):
+    asked = []
+
+    def crew(config, own, workload, workers, interruption):
+        asked.append(workers)
+        raise AfedpgError("enough")
+
+    monkeypatch.setattr("os.cpu_count", lambda: 3)
+    monkeypatch.setattr("afedpg.engine.training._crew", crew)
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(AfedpgError, match="enough"):
+        train("CartPole-v1", agents=4, iterations=13, steps=1000)
+    assert cli.main(["train", "CartPole-v1", "--agents", "4", "--iterations", "13", "--steps", "1000"]) == 1
+    assert asked == [3, 3]
 
 
 def own_fedpg(alpha, eta):

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from afedpg.commands.outcome import show_evaluations
-from afedpg.commands.parser import add_run, add_workers, command, workers_of
+from afedpg.commands.parser import add_run, add_workers, command
 from afedpg.commands.trust import add_trust_code, trusts_code
 from afedpg.errors import AfedpgError, ConfigError
 
@@ -50,13 +50,10 @@ def _evaluate(options: argparse.Namespace) -> int:
 
 def _replay(options: argparse.Namespace) -> int:
     from afedpg.engine.replay import recompute, replay
-    from afedpg.engine.training import default_workers
-    from afedpg.record.folder import open_run
 
     trust = trusts_code(options)
     if options.recompute:
-        workers = workers_of(options, default_workers(open_run(Path(options.run)).config()))
-        done = recompute(options.run, workers=workers, trust_code=trust)
+        done = recompute(options.run, workers=options.workers, trust_code=trust)
     elif options.workers is not None:
         raise ConfigError("workers: only used with --recompute; the journal is folded by one process")
     else:

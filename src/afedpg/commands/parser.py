@@ -9,7 +9,6 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NoReturn
 
-from afedpg.errors import ConfigError
 from afedpg.terminal import printable
 
 RUNS = Path("runs")
@@ -63,10 +62,3 @@ def add_workers(parser: argparse.ArgumentParser) -> None:
 def add_accept_loss(parser: argparse.ArgumentParser) -> None:
     help = "go on though files of the run folder are gone or cut off, without what they held"
     parser.add_argument("--accept-loss", action="store_true", help=help)
-
-
-def workers_of(options: argparse.Namespace, default: int) -> int:
-    workers: int = default if options.workers is None else options.workers
-    if workers < 1:
-        raise ConfigError(f"workers: {workers}; at least 1 is needed")
-    return workers

@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from afedpg.commands.parser import command, workers_of
+from afedpg.commands.parser import command
 from afedpg.errors import ConfigError
 from afedpg.experiments.choices import (
     EXPERIMENTS,
@@ -54,7 +54,9 @@ def read_choices(options: argparse.Namespace) -> tuple[tuple[str, ...], Choices]
         raise ConfigError(f"id: unknown '{options.id}'; choose from {', '.join(EXPERIMENTS)}, all")
     if options.scale not in SCALES:
         raise ConfigError(f"scale: unknown '{options.scale}'; choose from {', '.join(SCALES)}")
-    workers = workers_of(options, os.cpu_count() or 1)
+    workers = (os.cpu_count() or 1) if options.workers is None else options.workers
+    if workers < 1:
+        raise ConfigError(f"workers: {workers}; at least 1 is needed")
     tasks = check_tasks(tuple(options.tasks.split(","))) if options.tasks else ()
     own_timing = parse_own(options.timing, "timing") if ".py" in (options.timing or "") else None
     timing = "" if own_timing else options.timing or ""

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from afedpg.commands.outcome import report
-from afedpg.commands.parser import RUNS, add_accept_loss, add_run, add_workers, command, workers_of
+from afedpg.commands.parser import RUNS, add_accept_loss, add_run, add_workers, command
 from afedpg.commands.settings import add_section, add_settings, given_settings
 from afedpg.commands.trust import add_trust_code, trusts_code
 from afedpg.errors import ConfigError
@@ -44,31 +44,29 @@ def _train(options: argparse.Namespace) -> int:
 
 def _train_one(options: argparse.Namespace, settings: dict[str, Any], several: bool) -> None:
     from afedpg.display import Display
-    from afedpg.engine.training import configure, default_workers, run
+    from afedpg.engine.training import configure, run
     from afedpg.record.folder import default_path
 
     config = configure(options.task, options.preset, settings)
     out = Path(options.out) if options.out else default_path(RUNS, config)
     if several and options.out:
         out = out / f"seed{config.seed}"
-    workers = workers_of(options, default_workers(config))
     with Display(config, quiet=options.json) as display:
-        result = run(config, out=out, workers=workers, on_arrival=display, announce=display.announce)
+        result = run(config, out=out, workers=options.workers, on_arrival=display, announce=display.announce)
     report(options, result)
 
 
 def _resume(options: argparse.Namespace) -> int:
     from afedpg.display import Display
-    from afedpg.engine.training import Own, default_workers, resume
+    from afedpg.engine.training import Own, resume
     from afedpg.record.folder import open_run
 
     config = open_run(Path(options.run)).config()
     trust = trusts_code(options)
     with Display(config, quiet=options.json) as display:
-        workers = workers_of(options, default_workers(config))
-        cluster = given_settings(options)
         result = resume(
-            options.run, Own(), workers, display, display.warn, display.announce, cluster, options.accept_loss, trust
-        )
+            options.run, Own(), options.workers, display, display.warn, display.announce,
+            given_settings(options), options.accept_loss, trust,
+        )  # fmt: skip
     report(options, result)
     return 0

@@ -59,7 +59,7 @@ def replay(path: str | Path, own: Own = Own(), trust_code: bool = False) -> Comp
     return Comparison(events, server.gradients, _sha(recorded.theta), _sha(server.theta))
 
 
-def recompute(path: str | Path, own: Own = Own(), workers: int = 1, trust_code: bool = False) -> Comparison:
+def recompute(path: str | Path, own: Own = Own(), workers: int | None = None, trust_code: bool = False) -> Comparison:
     """Runs the whole run again up to the newest checkpoint, every agent included."""
     folder = folders.open_run(Path(path))
     config = folder.config()

@@ -38,7 +38,7 @@ def reached() -> None:
 def start(target: Callable[..., None], build: Any, *arguments: Any) -> Any:
     """target(build, *arguments) in a process of its own, which ends with this one."""
     packed, main = pickle.dumps(build), sys.modules["__main__"]
-    needed = _needs_script(packed) or _registered_by_script(build)
+    needed = needs_script(packed) or _registered_by_script(build)
     script = (_main_file(), getattr(main, "__package__", None)) if needed else ("", None)
     context = multiprocessing.get_context("spawn")
     process = context.Process(target=_begin, args=(script, packed, target, arguments), daemon=True)
@@ -50,7 +50,7 @@ def start(target: Callable[..., None], build: Any, *arguments: Any) -> Any:
 def check_importable(name: str, part: Any) -> None:
     """What a notebook cell or stdin defines cannot be run again elsewhere."""
     packed = pickle.dumps(part)
-    if _needs_script(packed) and not _main_file():
+    if needs_script(packed) and not _main_file():
         raise ConfigError(
             f"{name}: other processes cannot import what a notebook cell or stdin defines; "
             "put it into a module of its own, or use the virtual engine with workers=1"
@@ -62,7 +62,7 @@ def check_exit(code: int | None) -> None:
         raise AfedpgError(f"other processes run {_main_file()} again for its functions and did not find them; {_GUARD}")
 
 
-def _needs_script(packed: bytes) -> bool:
+def needs_script(packed: bytes) -> bool:
     return b"__main__" in packed
 
 

@@ -109,7 +109,7 @@ def train(
     on_arrival: OnArrival | None = None,
     preset: str | Path | None = None,
     out: str | Path | None = None,
-    workers: int = 1,
+    workers: int | None = None,
     **settings: Any,
 ) -> Result:
     """Trains one policy and returns it; with `out`, also writes a run folder that can be resumed.
@@ -118,7 +118,8 @@ def train(
     ServerRule, schedules (iteration, version) -> float, a timing model (agent, n) -> seconds. `make_env(agent)` and
     `make_policy(observation space, action space)` bring an environment and a torch module of your own. Every other
     setting of `afedpg train --help` is a keyword. `on_arrival(arrival, seconds, theta)` is called after each applied
-    gradient.
+    gradient. `workers` processes compute, without an influence on the result; by default one per core where that pays,
+    and 1 where they would have to run your script again to have your functions.
 
         train("quadratic", agents=4, iterations=500, eta=lambda k, v: 0.5 / (k + 1))
     """
@@ -148,14 +149,14 @@ def run(
     config: Config,
     own: Own = Own(),
     out: Path | None = None,
-    workers: int = 1,
+    workers: int | None = None,
     on_arrival: OnArrival | None = None,
     announce: Callable[[Cost], None] = lambda cost: None,
     until: int | None = None,
 ) -> Result:
     """A new run of a validated configuration; `until` ends it after so many gradients, as `replay` does."""
     spawn.reached()
-    _check_workers(config, workers)
+    workers = _check_workers(config, own, workers)
     if config.engine == "ray":
         from afedpg.engine.ray.run import run_ray
 
@@ -179,7 +180,7 @@ def run(
 def resume(
     path: str | Path,
     own: Own = Own(),
-    workers: int = 1,
+    workers: int | None = None,
     on_arrival: OnArrival | None = None,
     warn: Callable[[str], None] = lambda text: None,
     announce: Callable[[Cost], None] = lambda cost: None,
@@ -202,7 +203,7 @@ def resume(
         )
     check_own(config, own)
     check_trust(config, trust_code)
-    _check_workers(config, workers)
+    workers = _check_workers(config, own, workers)
     if config.engine in ("local", "grpc"):
         from afedpg.engine.local import resume_live
 
@@ -325,14 +326,19 @@ def _crew(config: Config, own: Own, workload: Workload, workers: int, interrupti
     return Pool(own.workload(config), min(workers, config.agents), interruption.check)
 
 
-def _check_workers(config: Config, workers: int) -> None:
+def _check_workers(config: Config, own: Own, workers: int | None) -> int:
+    if workers is None:
+        return default_workers(config, own)
     if workers < 1:
         raise ConfigError(f"workers: {workers}; at least 1 is needed")
     if workers != 1 and config.engine != "virtual":
         raise ConfigError("workers: only used with --engine virtual; elsewhere every agent is a process of its own")
+    return workers
 
 
-def default_workers(config: Config) -> int:
+def default_workers(config: Config, own: Own = Own()) -> int:
     """One per core where the work is worth the start of a process; a synthetic gradient or a short run is not."""
     short = config.iterations * config.agents * config.agent.steps < WORTH_A_WORKER
-    return 1 if config.engine != "virtual" or config.synthetic or short else min(os.cpu_count() or 1, config.agents)
+    if config.engine != "virtual" or config.synthetic or short or not own.workload(config).travels_alone():
+        return 1
+    return min(os.cpu_count() or 1, config.agents)

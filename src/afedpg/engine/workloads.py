@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from afedpg.config import Config
-from afedpg.engine.spawn import check_importable
+from afedpg.engine.spawn import check_importable, needs_script
 from afedpg.errors import ConfigError
 from afedpg.messages import Workload
 from afedpg.problems import ProblemWorkload, make_problem
@@ -31,6 +31,13 @@ class BuildWorkload:
         )  # torch and Gymnasium, which a synthetic problem does not need
 
         return EnvironmentWorkload(self.config, self.make_env, self.make_policy)
+
+    def travels_alone(self) -> bool:
+        """Whether other processes can have it without running the script that started this one again."""
+        try:
+            return not needs_script(pickle.dumps(self))
+        except (pickle.PicklingError, AttributeError, TypeError):
+            return False
 
     def check_portable(self) -> None:
         """Found out here rather than in a process that cannot start."""
