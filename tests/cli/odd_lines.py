@@ -48,7 +48,11 @@ ODD = (
 )  # fmt: skip
 EACH = 3  # odd words per option, other ones for the next
 # Options that only make sense to a network are tried with the network's own tests; agents log while they wait.
-TRIED = {"server": ("--preset",), "agent": ("--env-kwargs", "--device", "--sampler"), "certs": (), "status": ()}
+TRIED = {
+    "server": ("--preset",), "agent": ("--env-kwargs", "--device", "--sampler"), "status": (),
+    "certs": ("--host", "--agents", "--days"),
+}  # fmt: skip
+NO_TIME = ("-1", "nan", "1e300", "1" + "0" * 30)  # as seconds
 
 
 def rows() -> Iterator[list[str]]:
@@ -64,6 +68,11 @@ def rows() -> Iterator[list[str]]:
                 turn += 1
     for name, odd in (("train", "--seeds=0-1000000000"), ("train", "--workers=--"), ("train", "--fastest=1e300")):
         yield [*FINE[name].split(), odd]
+    for odd in NO_TIME:
+        yield [*FINE["server"].split(), "--lease", odd]
+        yield [*FINE["agent"].split(), "--patience", odd]
+        yield [*FINE["agent"].split(), "--seconds-per-gradient", odd]
+        yield [*FINE["certs"].split(), "--days", odd]
     for file in ("binary.toml", "deep.toml", "folder.toml", "nosuch.toml", "x" * 300):
         for option in ("--preset", "--env-kwargs", "--late", "--from", "--out"):
             yield [*FINE["train"].split(), option, file]

@@ -125,6 +125,10 @@ def _agent(options: argparse.Namespace) -> int:
     _log_to_stderr()
     host, _ = split_address(options.connect, "connect")
     _check_identity(options)
+    for name in ("patience", "seconds_per_gradient"):
+        if not 0 <= getattr(options, name) <= configuration.LONGEST_LEASE:
+            longest = f"{configuration.LONGEST_LEASE:g}"
+            raise ConfigError(f"{name}: {getattr(options, name):g} seconds; between 0 and {longest} are needed")
     if options.insecure:
         require_loopback(host)
         check_name(options.name)
