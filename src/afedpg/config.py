@@ -6,7 +6,6 @@ A field's `help` is what `afedpg train --help` prints. Imports neither numpy nor
 from __future__ import annotations
 
 import dataclasses
-import math
 import types
 import typing
 from collections.abc import Iterator, Mapping
@@ -23,14 +22,31 @@ METHODS = ("afedpg", "afedpg-vanilla", "fedpg", "pg", "pg-plain", "a3c")
 SCHEDULES = ("constant", "linear", "global", "fosp")
 ENGINES = ("virtual", "local", "ray", "grpc")  # grpc is what `afedpg server` runs
 TIMINGS = ("linear", "straggler", "leader", "equal", "list", "lognormal", "pareto", "trace")
-SHORTEST_LEASE, LONGEST_LEASE = 0.5, 86400.0  # seconds, what server and agents accept; gRPC's timers hold 24 days
+SHORTEST_LEASE, LONGEST_LEASE = 0.5, 86400.0  # seconds; gRPC's timers hold 24 days
+WIDEST = 1 << 16  # a hidden layer
 PRESETS = Path(__file__).parent / "presets"
 LONGEST_SECONDS = (2**63 - 1) / 1e9  # virtual time is counted in nanoseconds of 63 bits: 292 years
 PATHS = {"from_run": "RUN", "trace": "FILE"}  # settings that name a place, and what lies there
 
 
-def option(default: Any, help: str, choices: tuple[str, ...] = ()) -> Any:
-    metadata = {"help": help, "choices": choices}
+def option(
+    default: Any,
+    help: str,
+    choices: tuple[str, ...] = (),
+    *,
+    above: float | None = None,
+    at_least: float | None = None,
+    at_most: float | None = None,
+    term: bool = False,
+) -> Any:
+    """A setting with its help and its bounds; those of a tuple hold for each of its entries.
+
+    A `term` is what a server tells its agents, who agree to no more than the bounds allow. It is never a path, a device
+    or anything to import.
+    """
+    metadata = {
+        "help": help, "choices": choices, "above": above, "at_least": at_least, "at_most": at_most, "term": term,
+    }  # fmt: skip
     if isinstance(default, dict):
         return field(default_factory=lambda: dict(default), metadata=metadata)
     return field(default=default, metadata=metadata)
@@ -41,9 +57,9 @@ class ScheduleConfig:
     """alpha and eta over the run."""
 
     schedule: str = option("linear", "how alpha and eta change over the run", SCHEDULES)
-    alpha: float = option(0.1, "weight of the new gradient in the direction, in (0, 1]")
-    eta: float = option(3e-2, "length of a server step; eta0 of the global and fosp schedules")
-    eta_floor: float = option(0.0, "where the linear schedule's eta stops falling")
+    alpha: float = option(0.1, "weight of the new gradient in the direction, in (0, 1]", above=0, at_most=1)
+    eta: float = option(3e-2, "length of a server step; eta0 of the global and fosp schedules", above=0)
+    eta_floor: float = option(0.0, "where the linear schedule's eta stops falling", at_least=0)
     literal: bool = option(False, "index the decaying schedules as printed, without the clamp max(v, (k+1)//2)")
     literal_constants: bool = option(
         False, "fedpg keeps alpha and eta as given; else N times both in the constant and linear schedules"
@@ -55,11 +71,11 @@ class TimingConfig:
     """How many virtual seconds each agent takes for a gradient."""
 
     timing: str = option("linear", "how speeds differ between agents", TIMINGS)
-    fastest: float = option(1.0, "seconds per gradient of the fastest agent (the median for lognormal)")
-    spread: float = option(4.0, "t_max / t_min of linear, straggler and leader")
-    speeds: tuple[float, ...] = option((), "seconds per gradient of every agent, with --timing list")
-    sigma: float = option(0.5, "lognormal: deviation of log seconds between agents")
-    shape: float = option(2.0, "pareto: tail index of every single gradient's seconds; above 1")
+    fastest: float = option(1.0, "seconds per gradient of the fastest agent (the median for lognormal)", above=0)
+    spread: float = option(4.0, "t_max / t_min of linear, straggler and leader", at_least=1)
+    speeds: tuple[float, ...] = option((), "seconds per gradient of every agent, with --timing list", above=0)
+    sigma: float = option(0.5, "lognormal: deviation of log seconds between agents", at_least=0)
+    shape: float = option(2.0, "pareto: tail index of every single gradient's seconds; above 1", above=1)
     trace: str = option("", "trace: a CSV of agent,seconds rows, as recorded by a real run")
     silent: tuple[int, ...] = option((), "agents that never answer")
     late: dict[str, float] = option({}, "agents that join later, as AGENT=SECONDS")
@@ -70,23 +86,31 @@ class TimingConfig:
 class AgentConfig:
     """How an agent turns theta~ into a gradient, on a Gymnasium task."""
 
-    hidden: tuple[int, ...] = option((64, 64), "widths of the policy's hidden layers")
-    log_std: float = option(0.0, "the Gaussian policy's log standard deviation at the start")
-    steps: int = option(1024, "T, environment steps per gradient")
-    estimator: str = option("gae", "gradient estimator", ("gae", "reinforce"))
-    gamma: float = option(0.99, "discount, in (0, 1]")
-    gae_lambda: float = option(0.95, "GAE's lambda, in [0, 1]")
-    baseline: str = option("mlp", "local value estimate, never sent", ("linear", "mlp", "none"))
-    baseline_hidden: tuple[int, ...] = option((64, 64), "widths of the mlp baseline")
-    baseline_rate: float = option(1e-3, "Adam's rate for the mlp baseline")
-    baseline_epochs: int = option(2, "passes over a rollout per fit of the mlp baseline")
-    scale_advantages: bool = option(True, "advantages to zero mean, unit deviation within a report")
-    scale_observations: bool = option(True, "scale observations with statistics shared by the federation")
+    hidden: tuple[int, ...] = option(
+        (64, 64), "widths of the policy's hidden layers", at_least=1, at_most=WIDEST, term=True
+    )
+    log_std: float = option(
+        0.0, "the Gaussian policy's log standard deviation at the start", at_least=-20, at_most=20, term=True
+    )
+    steps: int = option(1024, "T, environment steps per gradient", at_least=1, at_most=1 << 24, term=True)
+    estimator: str = option("gae", "gradient estimator", ("gae", "reinforce"), term=True)
+    gamma: float = option(0.99, "discount, in (0, 1]", above=0, at_most=1, term=True)
+    gae_lambda: float = option(0.95, "GAE's lambda, in [0, 1]", at_least=0, at_most=1, term=True)
+    baseline: str = option("mlp", "local value estimate, never sent", ("linear", "mlp", "none"), term=True)
+    baseline_hidden: tuple[int, ...] = option(
+        (64, 64), "widths of the mlp baseline", at_least=1, at_most=WIDEST, term=True
+    )
+    baseline_rate: float = option(1e-3, "Adam's rate for the mlp baseline", above=0, at_most=1e3, term=True)
+    baseline_epochs: int = option(
+        2, "passes over a rollout per fit of the mlp baseline", at_least=1, at_most=10_000, term=True
+    )
+    scale_advantages: bool = option(True, "advantages to zero mean, unit deviation within a report", term=True)
+    scale_observations: bool = option(True, "scale observations with statistics shared by the federation", term=True)
     sampler: str = option("auto", "rollout code", ("auto", "native", "gymnasium"))
     device: str = option("cpu", "where gradient and critic are computed", ("cpu", "cuda"))
-    segment: int = option(32, "a3c: environment steps per report")
-    entropy: float = option(0.01, "a3c: weight of the entropy bonus")
-    value_weight: float = option(0.5, "a3c: weight of the value loss")
+    segment: int = option(32, "a3c: environment steps per report", at_least=1, at_most=1 << 24, term=True)
+    entropy: float = option(0.01, "a3c: weight of the entropy bonus", at_least=0, at_most=1e6, term=True)
+    value_weight: float = option(0.5, "a3c: weight of the value loss", at_least=0, at_most=1e6, term=True)
     env_kwargs: dict[str, Any] = option(
         {}, "keyword arguments of gymnasium.make, or a TOML file with a table per agent"
     )
@@ -96,12 +120,12 @@ class AgentConfig:
 class RecordConfig:
     """What is kept of a run, and how often."""
 
-    checkpoint_seconds: float = option(30.0, "real seconds between checkpoints")
-    keep_checkpoints: int = option(2, "how many checkpoints stay")
-    journal_mib: float = option(256.0, "MiB of journal after which a checkpoint is written early")
+    checkpoint_seconds: float = option(30.0, "real seconds between checkpoints", above=0)
+    keep_checkpoints: int = option(2, "how many checkpoints stay", at_least=1)
+    journal_mib: float = option(256.0, "MiB of journal after which a checkpoint is written early", above=0)
     keep_reports: bool = option(False, "keep every report of the run in the journal")
-    evaluate_every: int = option(0, "evaluate theta every so many iterations per agent; 0 only at the end")
-    evaluate_episodes: int = option(10, "episodes per evaluation")
+    evaluate_every: int = option(0, "evaluate theta every so many iterations per agent; 0 only at the end", at_least=0)
+    evaluate_episodes: int = option(10, "episodes per evaluation", at_least=1)
     evaluate_kind: str = option("both", "how theta acts when evaluated", ("both", "sampled", "deterministic"))
 
 
@@ -109,16 +133,24 @@ class RecordConfig:
 class NetworkConfig:
     """Agents in other processes: how long the server waits for them, and what it believes of a report."""
 
-    lease: float = option(15.0, "seconds of silence after which an agent is dropped; it may come back")
+    lease: float = option(
+        15.0,
+        "seconds of silence after which an agent is dropped; it may come back",
+        at_least=SHORTEST_LEASE,
+        at_most=LONGEST_LEASE,
+    )
     deadline: float | None = option(
         None,
         "fedpg: seconds after which a round closes with the gradients it has; 0: never; without it, 10 times what the "
         "slowest answer took, and 60 s at least",
+        at_least=0,
     )
-    max_norm: float = option(1e9, "reports whose gradient is longer are refused")
-    max_delay: int = option(0, "reports with a larger delay are refused; 0: none is")
-    max_rate: float = option(1000.0, "reports per second an agent may send")
-    max_share: float = option(1.0, "share of the applied gradients that one agent may make up, beyond its first ten")
+    max_norm: float = option(1e9, "reports whose gradient is longer are refused", above=0)
+    max_delay: int = option(0, "reports with a larger delay are refused; 0: none is", at_least=0)
+    max_rate: float = option(1000.0, "reports per second an agent may send", above=0)
+    max_share: float = option(
+        1.0, "share of the applied gradients that one agent may make up, beyond its first ten", above=0, at_most=1
+    )
     durable: bool = option(False, "a Task goes out only once the journal is on the disk: survives a power cut")
 
 
@@ -127,24 +159,26 @@ class RayConfig:
     """With --engine ray: the cluster, and what an agent takes of it."""
 
     ray_address: str = option("", "the cluster to join, as auto or HOST:PORT; without it one starts on this machine")
-    agent_cpus: float = option(1.0, "processors of the cluster each agent takes; a share packs more on one")
-    agent_gpus: float = option(0.0, "GPUs of the cluster each agent takes, with --device cuda")
+    agent_cpus: float = option(1.0, "processors of the cluster each agent takes; a share packs more on one", above=0)
+    agent_gpus: float = option(0.0, "GPUs of the cluster each agent takes, with --device cuda", at_least=0)
 
 
 @dataclass(frozen=True)
 class Config:
     task: str = option("", "a short name (swimmer, hopper, walker2d, humanoid), a Gymnasium id or a synthetic problem")
-    method: str = option("afedpg", "the algorithm", METHODS)
-    agents: int = option(8, "N, number of agents")
-    iterations: int = option(100, "gradients (a3c: T steps) per agent on average: the run ends after N times as many")
-    seed: int = option(0, "seeds everything that is random")
+    method: str = option("afedpg", "the algorithm", METHODS, term=True)
+    agents: int = option(8, "N, number of agents", at_least=1)
+    iterations: int = option(
+        100, "gradients (a3c: T steps) per agent on average: the run ends after N times as many", at_least=1
+    )
+    seed: int = option(0, "seeds everything that is random", at_least=0, term=True)
     engine: str = option("virtual", "what decides when agents and server meet", ENGINES)
-    dimension: int = option(10, "quadratic: number of parameters")
-    noise: float = option(1.0, "quadratic: deviation of the gradient's noise")
+    dimension: int = option(10, "quadratic: number of parameters", at_least=1, at_most=1 << 28, term=True)
+    noise: float = option(1.0, "quadratic: deviation of the gradient's noise", at_least=0, at_most=1e9, term=True)
     from_run: str = option("", "start from the theta and the statistics of this run")
     stop_at_return: float | None = option(None, "end early once training's mean return stays at this")
     stop_at_evaluation: float | None = option(None, "end early once theta's last five evaluations have this mean")
-    stop_at_seconds: float | None = option(None, "end early once the run's clock, virtual or real, is here")
+    stop_at_seconds: float | None = option(None, "end early once the run's clock, virtual or real, is here", above=0)
     own: tuple[str, ...] = option((), "parts of the run that were given as Python functions; set by the Python API")
     schedule: ScheduleConfig = ScheduleConfig()
     timing: TimingConfig = TimingConfig()
@@ -310,148 +344,3 @@ def load_preset(task: str, preset: str | Path) -> dict[str, Any]:
         known = ", ".join(presets()) or "none"
         raise ConfigError(f"preset: there is no '{preset}' for {task}; known: {known}, or the path of a .toml file")
     return flat(read_toml(PRESETS / f"{name}.toml", "preset"))
-
-
-def validate(config: Config) -> Config:
-    """The config itself if every setting makes sense; a ConfigError that names the field if not."""
-    for section, entry in options():
-        part = config if section is None else getattr(config, section)
-        _check_entry(entry, getattr(part, entry.name))
-    _check_agent(config.agent)
-    _check_run(config)
-    _check_timing(config)
-    _check_network(config.network)
-    _check_ray(config)
-    return config
-
-
-def check_heeded(config: Config) -> Config:
-    """The config itself if its engine heeds all that was set. Apart from `validate`: a stored run opens as it is."""
-    own = {name.partition(":")[0] for name in config.own}
-    for section, entry in options():
-        value = getattr(config if section is None else getattr(config, section), entry.name)
-        given = value != default_of(entry) or entry.name in own
-        engines = " or ".join(
-            "`afedpg server`" if engine == "grpc" else f"--engine {engine}" for engine in HEEDED_BY.get(entry.name, ())
-        )
-        _require(not given or heeds(config.engine, entry.name), f"{entry.name}: only used with {engines}")
-    return config
-
-
-def _require(holds: bool, message: str) -> None:
-    if not holds:
-        raise ConfigError(message)
-
-
-def _check_entry(entry: dataclasses.Field[Any], value: Any) -> None:
-    choices = entry.metadata["choices"]
-    _require(not choices or value in choices, f"{entry.name}: unknown '{value}'; choose from {', '.join(choices)}")
-    numbers = value if isinstance(value, tuple) else (value,)
-    for number in numbers:
-        finite = not isinstance(number, float) or math.isfinite(number)
-        _require(finite, f"{entry.name}: {number} is not a finite number")
-
-
-def _check_run(config: Config) -> None:
-    schedule = config.schedule
-    _require(bool(config.task), "task: name one, for example swimmer, CartPole-v1 or quadratic")
-    _require(config.agents >= 1, f"agents: {config.agents}; at least 1 is needed")
-    _require(config.iterations >= 1, f"iterations: {config.iterations}; at least 1 is needed")
-    if config.method == "a3c" and not config.synthetic:
-        segment, steps = config.agent.segment, config.agent.steps
-        _require(steps % segment == 0, f"segment: T = {steps} steps are not a whole number of segments of {segment}")
-    share, agents = config.network.max_share, config.agents
-    reachable = share <= 0 or share * agents >= 1
-    _require(reachable, f"max_share: {share} of the gradients each, by {agents} agents: the run could not end")
-    _require(config.seed >= 0, f"seed: {config.seed} is negative")
-    _require(0 < schedule.alpha <= 1, f"alpha: {schedule.alpha} is outside (0, 1]")
-    _require(schedule.eta > 0, f"eta: {schedule.eta} must be above 0")
-    floor = schedule.eta_floor
-    _require(0 <= floor <= schedule.eta, f"eta_floor: {floor} is outside [0, eta = {schedule.eta}]")
-    single = config.method in ("pg", "pg-plain") and config.agents > 1
-    _require(not single, f"agents: {config.method} is the single-agent baseline; use --agents 1")
-    _require(config.dimension >= 1, f"dimension: {config.dimension}; at least 1 is needed")
-    _require(config.noise >= 0, f"noise: {config.noise} is negative")
-    record = config.record
-    _require(record.checkpoint_seconds > 0, f"checkpoint_seconds: {record.checkpoint_seconds} must be above 0")
-    _require(record.keep_checkpoints >= 1, f"keep_checkpoints: {record.keep_checkpoints}; at least 1 is needed")
-    _require(record.journal_mib > 0, f"journal_mib: {record.journal_mib} must be above 0")
-    _require(record.evaluate_every >= 0, f"evaluate_every: {record.evaluate_every} is negative")
-    judged = config.stop_at_evaluation is None or record.evaluate_every > 0
-    _require(judged, "stop_at_evaluation: theta is evaluated at the end alone; set evaluate_every too")
-    timed = config.stop_at_seconds is None or config.stop_at_seconds > 0
-    _require(timed, f"stop_at_seconds: {config.stop_at_seconds} must be positive")
-    _require(record.evaluate_episodes >= 1, f"evaluate_episodes: {record.evaluate_episodes}; at least 1 is needed")
-
-
-def _check_timing(config: Config) -> None:
-    timing = config.timing
-    _require(timing.fastest > 0, f"fastest: {timing.fastest} must be above 0")
-    _require(timing.spread >= 1, f"spread: {timing.spread} must be at least 1")
-    _require(timing.sigma >= 0, f"sigma: {timing.sigma} is negative")
-    _require(timing.shape > 1, f"shape: {timing.shape} must be above 1, or the mean time is infinite")
-    if timing.timing == "list" or timing.speeds:
-        _require(timing.timing == "list", "speeds: only used with --timing list")
-        fits = len(timing.speeds) == config.agents
-        _require(fits, f"speeds: {len(timing.speeds)} given for {config.agents} agents; give one per agent")
-        _require(all(speed > 0 for speed in timing.speeds), "speeds: every one must be above 0")
-    times = {
-        "fastest": timing.fastest,
-        "spread": timing.fastest * timing.spread,
-        "speeds": max(timing.speeds, default=0),
-    }
-    for name, seconds in times.items():
-        lasts = "seconds per gradient; virtual time ends after 292 years"
-        _require(seconds < LONGEST_SECONDS, f"{name}: {seconds:g} {lasts}")
-    _require(timing.timing != "trace" or bool(timing.trace), "trace: name the CSV file to play back")
-    named = {
-        "silent": {str(agent): 0.0 for agent in timing.silent},
-        "late": timing.late,
-        "drop": timing.drop,
-    }
-    for name, agents in named.items():
-        for agent, seconds in agents.items():
-            known = agent.isdecimal() and int(agent) < config.agents
-            _require(known, f"{name}: there is no agent {agent}; agents are 0 to {config.agents - 1}")
-            possible = 0 <= seconds < LONGEST_SECONDS
-            _require(possible, f"{name}: {seconds} seconds; must be a time within 292 years, and not negative")
-    for agent, seconds in timing.drop.items():
-        _require(seconds > timing.late.get(agent, 0.0), f"drop: agent {agent} would leave before it has joined")
-    working = config.agents - len(set(timing.silent) | {int(agent) for agent in timing.drop})
-    _require(len(set(timing.silent)) < config.agents, "silent: every agent is silent; nothing would ever arrive")
-    _require(working > 0, "drop: every agent that answers leaves; the run could not end")
-
-
-def _check_network(network: NetworkConfig) -> None:
-    fits = SHORTEST_LEASE <= network.lease <= LONGEST_LEASE
-    _require(fits, f"lease: {network.lease:g} seconds; between {SHORTEST_LEASE:g} and {LONGEST_LEASE:g} are needed")
-    _require(network.deadline is None or network.deadline >= 0, f"deadline: {network.deadline} is negative")
-    _require(network.max_norm > 0, f"max_norm: {network.max_norm} must be above 0")
-    _require(network.max_delay >= 0, f"max_delay: {network.max_delay} is negative")
-    _require(network.max_rate > 0, f"max_rate: {network.max_rate} must be above 0")
-    _require(0 < network.max_share <= 1, f"max_share: {network.max_share} is outside (0, 1]")
-
-
-def _check_ray(config: Config) -> None:
-    address, takes = config.ray.ray_address, {"agent_cpus": config.ray.agent_cpus, "agent_gpus": config.ray.agent_gpus}
-    remote = "://" in address
-    _require(not remote, f"ray_address: {address}; run this on a machine of the cluster, with --ray-address auto")
-    _require(takes["agent_cpus"] > 0, f"agent_cpus: {takes['agent_cpus']} must be above 0")
-    for name, amount in takes.items():
-        whole = 0 <= amount <= 1 or amount == int(amount) > 0
-        _require(whole, f"{name}: {amount}; a share of one, or whole ones")
-    lent = config.engine != "ray" or config.agent.device != "cuda" or config.ray.agent_gpus > 0
-    _require(lent, "agent_gpus: with --device cuda every agent needs a share of a GPU, for example --agent-gpus 0.1")
-
-
-def _check_agent(agent: AgentConfig) -> None:
-    _require(agent.steps >= 1, f"steps: {agent.steps}; at least 1 is needed")
-    _require(0 < agent.gamma <= 1, f"gamma: {agent.gamma} is outside (0, 1]")
-    _require(0 <= agent.gae_lambda <= 1, f"gae_lambda: {agent.gae_lambda} is outside [0, 1]")
-    _require(all(width >= 1 for width in agent.hidden), f"hidden: {agent.hidden}; widths are at least 1")
-    _require(all(width >= 1 for width in agent.baseline_hidden), f"baseline_hidden: {agent.baseline_hidden}")
-    _require(agent.baseline_rate > 0, f"baseline_rate: {agent.baseline_rate} must be above 0")
-    _require(agent.baseline_epochs >= 1, f"baseline_epochs: {agent.baseline_epochs}; at least 1 is needed")
-    _require(agent.segment >= 1, f"segment: {agent.segment}; at least 1 is needed")
-    _require(agent.entropy >= 0, f"entropy: {agent.entropy} is negative")
-    _require(agent.value_weight >= 0, f"value_weight: {agent.value_weight} is negative")

@@ -3,7 +3,8 @@
 import pytest
 
 from afedpg.agent.work import EnvironmentWorkload
-from afedpg.config import from_settings, load_preset, presets, validate
+from afedpg.config import from_settings, load_preset, presets
+from afedpg.validation import validate
 
 PAPER = {  # alpha, eta, T, K, parameters
     "swimmer": (1e-3, 3e-4, 2048, 1000, 4_868),

@@ -60,7 +60,7 @@ CASES = {
     "--dimension 0": "dimension: 0",
     "--timing list --speeds 1,2,3": "speeds: 3 given for 8 agents",
     "--timing list": "speeds: 0 given for 8 agents",
-    "--agents 2 --timing list --speeds 1,0": "speeds: every one must be above 0",
+    "--agents 2 --timing list --speeds 1,0": "speeds: 0.0 must be above 0",
     "--agents 2 --speeds 1,2": "speeds: only used with --timing list",
     "--agents 2 --silent 0,1": "silent: every agent is silent",
     "--agents 2 --silent 2": "silent: there is no agent 2",
@@ -112,7 +112,8 @@ CASES = {
     "--from nosuch": "run: there is no folder {here}/nosuch\n",
     "--nosuch 1": "unrecognized arguments: --nosuch",
     "--agents 1000000000000": "agents: 1000000000000 agents x 10 parameters need about",
-    "--dimension 100000000000": "agents: 8 agents x 100000000000 parameters need about",
+    "--dimension 100000000000": "dimension: 100000000000 is outside [1, 268435456]",
+    "--agents 100 --dimension 200000000": "agents: 100 agents x 200000000 parameters need about",
 }
 
 
@@ -136,7 +137,7 @@ def test_a_server_has_no_settings_of_other_engines(given, capsys, empty_folder):
 def test_a_lease_that_agents_or_grpc_would_not_take(lease, capsys, empty_folder, monkeypatch):
     monkeypatch.setattr("afedpg.engine.grpc.server.run_server", lambda *rest, **more: pytest.fail("it was accepted"))
     line = refused(capsys, "server", "quadratic", "--insecure", "--out", "run", "--lease", lease)
-    assert line == f"afedpg: lease: {float(lease):g} seconds; between 0.5 and 86400 are needed\n"
+    assert line == f"afedpg: lease: {float(lease)} is outside [0.5, 86400.0]\n"
     assert list(empty_folder.iterdir()) == []
 
 

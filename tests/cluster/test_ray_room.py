@@ -12,7 +12,7 @@ import ray
 from afedpg.config import Config
 from afedpg.engine.ray import cluster
 from afedpg.engine.ray.run import _cost
-from afedpg.engine.training import WORKER_BYTES, Own, configure
+from afedpg.engine.training import WORKER_BYTES, Own, configure, parts_of
 from afedpg.errors import ConfigError
 
 
@@ -58,11 +58,12 @@ def test_room_is_counted_node_by_node(
     assert ("GPU" in caplog.text) == ("agent_gpus" in settings)
 
 
-def test_the_cost_counts_actors_that_run_here() -> None:
+def test_the_cost_counts_actors_that_run_here(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("afedpg.engine.training._resident", lambda: 0)  # it may grow from one call to the next
     here = configured("CartPole-v1", agents=3)
     away = configured("CartPole-v1", agents=3, ray_address="auto")
-    workload = Own().workload(here)()
-    more = _cost(here, workload).memory - _cost(away, workload).memory
+    workload, rule = parts_of(here, Own())
+    more = _cost(here, workload, rule).memory - _cost(away, workload, rule).memory
     assert more == 3 * WORKER_BYTES + cluster.store_bytes(here, workload)
 
 

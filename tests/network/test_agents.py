@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from federations import site, wait_until
 
-from afedpg.config import LONGEST_LEASE, SHORTEST_LEASE, from_settings, validate
+from afedpg.config import LONGEST_LEASE, SHORTEST_LEASE, from_settings
 from afedpg.engine.grpc import federation_pb2 as pb
 from afedpg.engine.grpc.client import Agent, AgentOptions
 from afedpg.engine.grpc.keep import StateFile
@@ -18,6 +18,7 @@ from afedpg.engine.grpc.visit import Visit
 from afedpg.engine.grpc.wire import Refused
 from afedpg.engine.workloads import BuildWorkload
 from afedpg.messages import Task, TaskId
+from afedpg.validation import validate
 
 
 def test_a_state_that_was_kept_goes_on_where_it_stood(tmp_path: Path) -> None:

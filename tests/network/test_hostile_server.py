@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 import grpc
 import numpy as np
@@ -16,11 +16,12 @@ from afedpg.config import Config, from_settings
 from afedpg.engine.grpc import federation_pb2 as pb
 from afedpg.engine.grpc import wire
 from afedpg.engine.grpc.client import AgentOptions, run_agent
-from afedpg.engine.grpc.terms import agree, check_terms, terms
+from afedpg.engine.grpc.terms import agree, terms
 from afedpg.engine.grpc.wire import Damaged, Refused
 from afedpg.engine.workloads import BuildWorkload
 from afedpg.errors import AfedpgError, ConfigError
 from afedpg.messages import Moments, Task, TaskId
+from afedpg.validation import validate
 
 CONFIG = from_settings({"task": "CartPole-v1", "hidden": (4,), "steps": 16})
 SIZE = 4 * 4 + 4 + 4 * 2 + 2
@@ -166,7 +167,8 @@ def test_terms_that_are_no_terms_are_refused() -> None:
 
 
 def test_a_server_does_not_start_with_terms_that_every_agent_refuses() -> None:
-    check_terms(CONFIG)
-    for wrong in ({"steps": 2**25}, {"hidden": (2**16,) * 3}):
-        with pytest.raises(ConfigError, match=f"^{next(iter(wrong))}: .*than agents agree to"):
-            check_terms(replace(CONFIG, agent=replace(CONFIG.agent, **wrong)))
+    settings = {"task": "CartPole-v1", "engine": "grpc"}
+    validate(from_settings(settings))
+    for wrong in ({"steps": 2**25}, {"hidden": (2**16,) * 3}, {"seed": 2**64}):
+        with pytest.raises(ConfigError, match=f"^{next(iter(wrong))}: "):
+            validate(from_settings(settings | wrong))

@@ -14,12 +14,13 @@ from typing import Any
 
 import pytest
 
-from afedpg.config import Config, TimingConfig, check_heeded
+from afedpg.config import Config, TimingConfig
 from afedpg.errors import AfedpgError, ConfigError
 from afedpg.messages import Arrival, Stats, TaskId
 from afedpg.record import folder
 from afedpg.record.database import Database
 from afedpg.record.folder import find_runs
+from afedpg.validation import check_heeded
 
 CONFIG = Config(
     task="quadratic",

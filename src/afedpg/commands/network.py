@@ -14,6 +14,7 @@ from afedpg.commands.outcome import report
 from afedpg.commands.parser import add_accept_loss, command
 from afedpg.commands.settings import add_own_settings, add_settings, given_settings
 from afedpg.errors import ConfigError
+from afedpg.validation import validate
 
 if TYPE_CHECKING:
     from afedpg.engine.grpc.server import Place
@@ -148,7 +149,7 @@ def _agent(options: argparse.Namespace) -> int:
 def _own_config(options: argparse.Namespace) -> configuration.Config:
     """What an agent decides for itself; the rest are the server's terms."""
     settings = {**given_settings(options), "task": options.task, "agents": 1}
-    return configuration.validate(configuration.from_settings(settings))
+    return validate(configuration.from_settings(settings))
 
 
 # certs, status

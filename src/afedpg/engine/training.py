@@ -38,6 +38,7 @@ from afedpg.server.admission import Limits
 from afedpg.server.rules import Recipe, ServerRule, make_rule
 from afedpg.server.schedules import Schedule
 from afedpg.server.state import ServerState, begin_with, from_tree, initial_state
+from afedpg.validation import check_heeded, validate
 
 WORTH_A_WORKER = 50_000  # environment steps; a worker needs about as long to start as one core for these
 WORKER_BYTES = 400 * 2**20  # what a worker process with torch and an environment weighs
@@ -142,7 +143,7 @@ def configure(task: str, preset: str | Path | None, settings: Mapping[str, Any],
     """Defaults, under the preset, under the settings given; validated, and nothing among them that would be ignored."""
     base = configuration.load_preset(task, preset) if preset else {}
     settings = configuration.with_whole_paths({**base, **settings, "task": task, "own": own.names()})
-    return configuration.check_heeded(configuration.validate(configuration.from_settings(settings)))
+    return check_heeded(validate(configuration.from_settings(settings)))
 
 
 def run(
@@ -212,7 +213,7 @@ def resume(
     if config.engine == "ray":
         from afedpg.engine.ray.run import resume_ray
 
-        config = configuration.validate(configuration.from_settings(cluster, config))
+        config = validate(configuration.from_settings(cluster, config))
         return resume_ray(folder, config, own, on_arrival, warn, announce, accept_loss)
     workload, rule = parts_of(config, own, workers)
     cost = check_memory(config, workload, rule, workers)
@@ -290,8 +291,13 @@ def check_memory(config: Config, workload: Workload, rule: ServerRule, workers: 
     journal = max(SEGMENT_BYTES, 4 * vector * config.gradients)  # written in whole segments
     if not config.record.keep_reports:
         journal = min(journal, round((config.record.keep_checkpoints + 1) * config.record.journal_mib * 2**20))
-    memory += psutil.Process().memory_info().rss  # Python, numpy and, for environments, torch, which are there already
+    memory += _resident()
     return Cost(config.gradients, vector, memory, stored + journal + 200 * config.gradients)
+
+
+def _resident() -> int:
+    """Bytes that Python, numpy and, for environments, torch take already."""
+    return int(psutil.Process().memory_info().rss)
 
 
 def _refuse_beyond_memory(config: Config, parameters: int, memory: int) -> None:

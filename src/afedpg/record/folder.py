@@ -21,12 +21,13 @@ from typing import Any, TypeVar
 
 import tomli_w
 
-from afedpg.config import Config, from_dict, validate
+from afedpg.config import Config, from_dict
 from afedpg.errors import AfedpgError, ConfigError
 from afedpg.record import database
 from afedpg.record.disk import is_full, write_error, write_text
 from afedpg.record.returns import Returns, read_returns
 from afedpg.record.trust import remember
+from afedpg.validation import validate
 
 PACKAGES = ("afedpg", "numpy", "torch", "mujoco", "gymnasium", "numba")
 DEPTH = 5  # of folders in folders that are searched for runs: sweeps, seeds, reproductions

@@ -15,7 +15,7 @@ from afedpg.engine.federation import OnArrival
 from afedpg.engine.grpc.listener import Listener, listening
 from afedpg.engine.grpc.roster import Roster, read_list
 from afedpg.engine.grpc.service import Service, Terms
-from afedpg.engine.grpc.terms import check_terms, expected, terms
+from afedpg.engine.grpc.terms import expected, terms
 from afedpg.engine.grpc.tls import Identity, require_loopback, split_address
 from afedpg.engine.grpc.wire import fingerprint
 from afedpg.engine.live import LiveEngine, Transport
@@ -87,7 +87,6 @@ def run_server(
 ) -> Result:
     """A new run, until it is done."""
     place.check()
-    check_terms(config)
     parts = new_parts(config, own, on_arrival)
     cost = check_memory(config, parts.workload, parts.federation.rule, 1)
 
@@ -117,7 +116,6 @@ def resume_server(
         how = f"go on with `afedpg resume {folder.path}`"
         raise ConfigError(f"out: {folder.path} is a run of --engine {config.engine}, not of a server; {how}")
     check_own(config, own)
-    check_terms(config)
     warn_of_versions(folder, warn)
     parts = restored_parts(folder, config, own, on_arrival, warn, accept_loss)
 

@@ -1,0 +1,137 @@
+"""Whether every setting makes sense, alone and with the others; a ConfigError that names the field if not."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from itertools import pairwise
+from typing import Any
+
+from afedpg.config import HEEDED_BY, LIVE, LONGEST_SECONDS, Config, default_of, heeds, options
+from afedpg.errors import ConfigError
+
+MOST_LAYERS, MOST_WEIGHTS = 32, 1 << 28  # of a network's hidden layers: an agent's machine must not be asked for more
+
+
+def validate(config: Config) -> Config:
+    """The config itself if every setting makes sense; a ConfigError that names the field if not."""
+    for section, entry in options():
+        part = config if section is None else getattr(config, section)
+        _check_entry(entry, getattr(part, entry.name))
+    _check_layers("hidden", config.agent.hidden)
+    _check_layers("baseline_hidden", config.agent.baseline_hidden)
+    _check_run(config)
+    _check_timing(config)
+    _check_ray(config)
+    return config
+
+
+def check_heeded(config: Config) -> Config:
+    """The config itself if its engine heeds all that was set. Apart from `validate`: a stored run opens as it is."""
+    own = {name.partition(":")[0] for name in config.own}
+    for section, entry in options():
+        value = getattr(config if section is None else getattr(config, section), entry.name)
+        given = value != default_of(entry) or entry.name in own
+        engines = " or ".join(
+            "`afedpg server`" if engine == "grpc" else f"--engine {engine}" for engine in HEEDED_BY.get(entry.name, ())
+        )
+        _require(not given or heeds(config.engine, entry.name), f"{entry.name}: only used with {engines}")
+    return config
+
+
+def _require(holds: bool, message: str) -> None:
+    if not holds:
+        raise ConfigError(message)
+
+
+def _check_entry(entry: dataclasses.Field[Any], value: Any) -> None:
+    choices = entry.metadata["choices"]
+    _require(not choices or value in choices, f"{entry.name}: unknown '{value}'; choose from {', '.join(choices)}")
+    for number in value if isinstance(value, tuple) else (value,):
+        if isinstance(number, (int, float)) and not isinstance(number, bool):
+            _require(math.isfinite(number), f"{entry.name}: {number} is not a finite number")
+            _check_bounds(entry, number)
+
+
+def _check_bounds(entry: dataclasses.Field[Any], number: float) -> None:
+    above, at_least, at_most = (entry.metadata[name] for name in ("above", "at_least", "at_most"))
+    inside = (above is None or number > above) and (at_least is None or number >= at_least)
+    if inside and (at_most is None or number <= at_most):
+        return
+    if at_most is not None:
+        low = f"({above}" if above is not None else f"[{at_least}"
+        raise ConfigError(f"{entry.name}: {number} is outside {low}, {at_most}]")
+    if above is not None:
+        raise ConfigError(f"{entry.name}: {number} must be above {above}")
+    negative = f"{number} is negative" if at_least == 0 else f"{number}; at least {at_least} is needed"
+    raise ConfigError(f"{entry.name}: {negative}")
+
+
+def _check_run(config: Config) -> None:
+    schedule = config.schedule
+    told = config.engine in LIVE and config.seed >= 1 << 64  # agents that start again add multiples of it
+    _require(not told, f"seed: {config.seed}; agents take seeds below 2^64")
+    _require(bool(config.task), "task: name one, for example swimmer, CartPole-v1 or quadratic")
+    if config.method == "a3c" and not config.synthetic:
+        segment, steps = config.agent.segment, config.agent.steps
+        _require(steps % segment == 0, f"segment: T = {steps} steps are not a whole number of segments of {segment}")
+    share, agents = config.network.max_share, config.agents
+    reachable = share <= 0 or share * agents >= 1
+    _require(reachable, f"max_share: {share} of the gradients each, by {agents} agents: the run could not end")
+    floor = schedule.eta_floor
+    _require(floor <= schedule.eta, f"eta_floor: {floor} is outside [0, eta = {schedule.eta}]")
+    single = config.method in ("pg", "pg-plain") and config.agents > 1
+    _require(not single, f"agents: {config.method} is the single-agent baseline; use --agents 1")
+    record = config.record
+    judged = config.stop_at_evaluation is None or record.evaluate_every > 0
+    _require(judged, "stop_at_evaluation: theta is evaluated at the end alone; set evaluate_every too")
+
+
+def _check_timing(config: Config) -> None:
+    timing = config.timing
+    if timing.timing == "list" or timing.speeds:
+        _require(timing.timing == "list", "speeds: only used with --timing list")
+        fits = len(timing.speeds) == config.agents
+        _require(fits, f"speeds: {len(timing.speeds)} given for {config.agents} agents; give one per agent")
+    times = {
+        "fastest": timing.fastest,
+        "spread": timing.fastest * timing.spread,
+        "speeds": max(timing.speeds, default=0),
+    }
+    for name, seconds in times.items():
+        lasts = "seconds per gradient; virtual time ends after 292 years"
+        _require(seconds < LONGEST_SECONDS, f"{name}: {seconds:g} {lasts}")
+    _require(timing.timing != "trace" or bool(timing.trace), "trace: name the CSV file to play back")
+    named = {
+        "silent": {str(agent): 0.0 for agent in timing.silent},
+        "late": timing.late,
+        "drop": timing.drop,
+    }
+    for name, agents in named.items():
+        for agent, seconds in agents.items():
+            known = agent.isdecimal() and int(agent) < config.agents
+            _require(known, f"{name}: there is no agent {agent}; agents are 0 to {config.agents - 1}")
+            possible = 0 <= seconds < LONGEST_SECONDS
+            _require(possible, f"{name}: {seconds} seconds; must be a time within 292 years, and not negative")
+    for agent, seconds in timing.drop.items():
+        _require(seconds > timing.late.get(agent, 0.0), f"drop: agent {agent} would leave before it has joined")
+    working = config.agents - len(set(timing.silent) | {int(agent) for agent in timing.drop})
+    _require(len(set(timing.silent)) < config.agents, "silent: every agent is silent; nothing would ever arrive")
+    _require(working > 0, "drop: every agent that answers leaves; the run could not end")
+
+
+def _check_ray(config: Config) -> None:
+    address, takes = config.ray.ray_address, {"agent_cpus": config.ray.agent_cpus, "agent_gpus": config.ray.agent_gpus}
+    remote = "://" in address
+    _require(not remote, f"ray_address: {address}; run this on a machine of the cluster, with --ray-address auto")
+    for name, amount in takes.items():
+        whole = 0 <= amount <= 1 or amount == int(amount) > 0
+        _require(whole, f"{name}: {amount}; a share of one, or whole ones")
+    lent = config.engine != "ray" or config.agent.device != "cuda" or config.ray.agent_gpus > 0
+    _require(lent, "agent_gpus: with --device cuda every agent needs a share of a GPU, for example --agent-gpus 0.1")
+
+
+def _check_layers(name: str, widths: tuple[int, ...]) -> None:
+    weights = sum(rows * columns for rows, columns in pairwise(widths))
+    fits = len(widths) <= MOST_LAYERS and weights <= MOST_WEIGHTS
+    _require(fits, f"{name}: at most {MOST_LAYERS} layers and {MOST_WEIGHTS} weights are possible")
