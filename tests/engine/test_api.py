@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 
 import numpy as np
+import psutil
 import pytest
 from support import answer
 
@@ -14,7 +15,7 @@ from afedpg import Own, cli, replay, resume, train
 from afedpg.config import Config
 from afedpg.engine.federation import Federation
 from afedpg.engine.identity import identity
-from afedpg.engine.training import check_own, configure, default_workers
+from afedpg.engine.training import check_own, configure, default_workers, run
 from afedpg.errors import AfedpgError, ConfigError
 from afedpg.messages import Join, Moments, Stats
 from afedpg.problems import Quadratic, make_problem
@@ -232,6 +233,13 @@ def test_only_work_that_is_worth_it_gets_worker_processes(monkeypatch):
     assert workers("quadratic", 1_000_000) == 1
     config = configure("CartPole-v1", None, {"agents": 4, "iterations": 13, "steps": 1000})
     assert default_workers(config, Own(make_env=lambda agent_id: None)) == 1  # which no other process could have
+
+
+def test_the_memory_that_is_announced_is_that_of_the_whole_process():
+    announced = []
+    run(configure("quadratic", None, {"agents": 2, "iterations": 2}), announce=announced.append)
+    held = psutil.Process().memory_info().rss
+    assert 0.8 * held < announced[0].memory < 1.2 * held
 
 
 def test_python_and_the_command_line_start_as_many_workers(tmp_path, monkeypatch):
