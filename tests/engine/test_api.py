@@ -238,8 +238,8 @@ def test_only_work_that_is_worth_it_gets_worker_processes(monkeypatch):
 def test_the_memory_that_is_announced_is_that_of_the_whole_process():
     announced = []
     run(configure("quadratic", None, {"agents": 2, "iterations": 2}), announce=announced.append)
-    held = psutil.Process().memory_info().rss
-    assert 0.8 * held < announced[0].memory < 1.2 * held
+    held = psutil.Process().memory_info().rss  # with what was loaded since
+    assert held / 2 < announced[0].memory < 1.2 * held
 
 
 def test_python_and_the_command_line_start_as_many_workers(tmp_path, monkeypatch):
