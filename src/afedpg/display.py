@@ -43,7 +43,7 @@ class Display:
         self._progress.say(
             f"{config.task}, {config.method}, {config.agents} agents, {cost.parameters} parameters, "
             f"{going_on}{cost.gradients} gradients{' done' if cost.done else ''}; "
-            f"up to {_size(cost.memory)} of memory and {_size(cost.disk)} of disk"
+            f"about {_size(cost.memory)} of memory, up to {_size(cost.disk)} of disk"
         )
         self._gradients = cost.done
         self._rate = Rate(time.monotonic())
