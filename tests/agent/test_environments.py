@@ -124,14 +124,16 @@ def test_so_are_agents_whose_arguments_make_different_spaces(tmp_path):
         gymnasium.registry.update(registered)
 
 
-def test_theta_is_not_evaluated_where_it_does_not_fit(tmp_path):
-    kinds = [Walk, Walk, Walk]
+KINDS = dict.fromkeys(range(3), Walk)
 
-    def changing(agent):
-        return kinds[agent]()
 
+def changing(agent):
+    return KINDS[agent]()
+
+
+def test_theta_is_not_evaluated_where_it_does_not_fit(tmp_path, monkeypatch):
     train("walks", **SHORT, make_env=changing, out=tmp_path / "run")
-    kinds[1] = Wide
+    monkeypatch.setitem(KINDS, 1, Wide)
     with pytest.raises(ConfigError, match="make_env: agent 1 has observations"):
         evaluate_run(tmp_path / "run", episodes=1, own=Own(make_env=changing))
 

@@ -15,7 +15,7 @@ from safetensors.numpy import load_file
 from afedpg import train
 from afedpg.cli import main
 from afedpg.dashboard.catalog import Catalog
-from afedpg.engine.replay import recompute
+from afedpg.engine.crew import Alone
 from afedpg.record import checkpoint
 from afedpg.record.database import read_arrivals, read_evaluations
 
@@ -100,7 +100,7 @@ def test_a_return_is_one_number_wherever_it_is_shown(capsys):
     """Of a run that gets worse after its middle, so that every other window gives another number."""
     train(
         "quadratic", agents=2, iterations=30, out="run", evaluate_every=30,
-        eta=lambda iteration, version: 0.05 if iteration < 30 else -0.3,
+        eta=lambda iteration, version: 0.05 if iteration < 30 else 3.0,
     )  # fmt: skip
     rows = read_arrivals(Path("run/run.db"))
     expected = rows["mean_return"][-4:].mean()  # two per agent: more than 5% of 60
@@ -124,11 +124,11 @@ def test_a_run_is_recomputed_by_as_many_workers_as_it_is_trained_by(capsys, monk
     monkeypatch.setattr("os.cpu_count", lambda: 2)
     used = []
 
-    def spy(path, workers):
+    def crew(config, own, workload, workers, interruption):
         used.append(workers)
-        return recompute(path, workers=1)
+        return Alone(workload)
 
-    monkeypatch.setattr("afedpg.engine.replay.recompute", spy)
+    monkeypatch.setattr("afedpg.engine.training._crew", crew)
     for given in ([], ["--workers", "1"]):
         assert "same bits: recomputed" in done(capsys, "replay", "run", "--recompute", *given)
     assert used == [2, 1]

@@ -61,7 +61,7 @@ def test_every_segment_of_a3c_counts(tmp_path, monkeypatch, capsys):
     seen = []
     result = train(
         "CartPole-v1", method="a3c", agents=4, iterations=6, steps=256, segment=32, hidden=(8,), evaluate_episodes=1,
-        timing="straggler", workers=0, out="runs/a3c", on_arrival=lambda arrival, *rest: seen.append(arrival),
+        timing="straggler", workers=1, out="runs/a3c", on_arrival=lambda arrival, *rest: seen.append(arrival),
     )  # fmt: skip
     [group] = json.loads(said(capsys, "--json").out)["groups"]
     found = {name: values["mean"] for name, values in group["results"].items()}
