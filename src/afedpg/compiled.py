@@ -25,6 +25,7 @@ R = TypeVar("R")
 
 # Never full fastmath: it would let the compiler assume that nothing is NaN, and isnan(nan) would be False.
 _REORDERED = {"reassoc", "contract", "arcp", "nsz"}
+_FAST: dict[str, Any] = {"nogil": True, "error_model": "numpy", "fastmath": _REORDERED}
 
 
 def jit(function: Callable[P, R]) -> Callable[P, R]:
@@ -35,9 +36,15 @@ def jit(function: Callable[P, R]) -> Callable[P, R]:
 
 def fast_jit(function: Callable[P, R]) -> Callable[P, R]:
     """Sums may be reordered and multiply-adds fused; NaN and infinity keep their meaning."""
-    options: dict[str, Any] = {"nogil": True, "error_model": "numpy", "fastmath": _REORDERED}
     with _cache_folder():
-        return cast(Callable[P, R], numba.njit(cache=True, **options)(function))
+        return cast(Callable[P, R], numba.njit(cache=True, **_FAST)(function))
+
+
+def inner_jit(function: Callable[P, R]) -> Callable[P, R]:
+    """As `fast_jit`, for compiled callers alone: without an entry from Python it compiles in half the time."""
+    with _cache_folder():
+        made = numba.njit(cache=True, no_cpython_wrapper=True, no_cfunc_wrapper=True, **_FAST)(function)
+        return cast(Callable[P, R], made)
 
 
 def first_class(signature: Any, function: Callable[P, R]) -> Callable[P, R]:
@@ -64,11 +71,10 @@ def _fingerprint() -> str:
     """Of every file with compiled code."""
     digest = hashlib.sha256()
     here = Path(__file__).parent
-    for path in sorted(
-        [Path(__file__), *here.glob("agent/*.py"), *here.glob("agent/tasks/*.py"), *here.glob("server/*.py")]
-    ):
+    folders = ("agent", "agent/tasks", "agent/compute", "server")
+    for path in [Path(__file__), *(path for folder in folders for path in sorted((here / folder).glob("*.py")))]:
         source = path.read_bytes()
-        if any(mark in source for mark in (b"jit\n", b"first_class", b"ExternalFunction", b"@task.")):
+        if any(mark in source for mark in (b"jit\n", b"first_class", b"intrinsic(", b"ExternalFunction", b"@task.")):
             digest.update(path.name.encode() + source)
     return digest.hexdigest()[:16]
 

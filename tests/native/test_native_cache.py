@@ -61,6 +61,7 @@ def test_the_cache_depends_on_every_file_with_compiled_code(tmp_path: Path, monk
     seen = {compiled._fingerprint()}
     files = ["compiled.py", "server/kernels.py"]
     files += [f"agent/{name}.py" for name in ("forward", "closed_loop", "mujoco_library", "advantage")]
+    files += [f"agent/compute/{name}.py" for name in ("blocks", "products", "network", "local_steps")]
     files += [f"agent/tasks/{name}.py" for name in ("task", "swimmer", "walker", "ant", "humanoid", "pendulum")]
     for name in files:
         with (here / name).open("a") as file:
