@@ -45,6 +45,8 @@ ENVIRONMENTS = "tests/agent/test_environments.py"
 MISFITS = "tests/network/test_misfits.py"
 TEXT = "tests/network/test_peer_text.py"
 STRANGERS = "tests/network/test_strangers.py"
+STEPS = "tests/compute/test_local_steps.py"
+COMPUTE = "tests/compute/test_compute_kernels.py"
 
 
 @dataclass(frozen=True)
@@ -301,6 +303,25 @@ MUTANTS = [
     Mutant("a run folder that exists is written over", "record/folder.py",
            "if path.exists() and not (path.is_dir() and not any(path.iterdir())):", "if path.is_file():",
            f"{INPUT} exists"),
+    # The native kernels.
+    Mutant("the clipped side has a slope", "agent/compute/objectives.py",
+           "memory.weigh[r] = 0.0 if flat else ratio * advantage / count",
+           "memory.weigh[r] = ratio * advantage / count", STEPS),
+    Mutant("entropy is a penalty", "agent/compute/objectives.py",
+           "rows, given.entropy / count)", "rows, -given.entropy / count)", STEPS),
+    Mutant("Adam's start is not corrected for", "agent/compute/elementwise.py",
+           "np.float32(rate / (1 - decay**steps))", "np.float32(rate)", STEPS),
+    Mutant("the gradient's norm has no bound", "agent/compute/local_steps.py",
+           "if length > how.max_norm:", "if length < 0:", STEPS),
+    Mutant("the policy goes on however far away it is", "agent/compute/local_steps.py",
+           "stopped = max_kl > 0 and kl > max_kl", "stopped = False", STEPS),
+    Mutant("weights are transposed but for the last layer's", "agent/compute/network.py",
+           "for layer in range(1, shape.sizes.size - 1):", "for layer in range(1, shape.sizes.size - 2):", STEPS),
+    Mutant("the Fisher information of log_std is 1", "agent/compute/objectives.py",
+           "= 2.0 * memory.other[shape.log_std_at + i]", "= memory.other[shape.log_std_at + i] * 1.0",
+           f"{COMPUTE} fisher"),
+    Mutant("a block of rows too few", "agent/compute/products.py",
+           "if m + 2 <= rows:", "if m + 3 <= rows:", f"{COMPUTE} fit or wide or values"),
 ]  # fmt: skip
 
 

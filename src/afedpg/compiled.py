@@ -41,10 +41,10 @@ def fast_jit(function: Callable[P, R]) -> Callable[P, R]:
 
 
 def inner_jit(function: Callable[P, R]) -> Callable[P, R]:
-    """As `fast_jit`, for compiled callers alone: without an entry from Python it compiles in half the time."""
+    """As `fast_jit`, for compiled callers alone, and never allocating: it compiles in half the time."""
+    bare = {"no_cpython_wrapper": True, "no_cfunc_wrapper": True, "_nrt": False}
     with _cache_folder():
-        made = numba.njit(cache=True, no_cpython_wrapper=True, no_cfunc_wrapper=True, **_FAST)(function)
-        return cast(Callable[P, R], made)
+        return cast(Callable[P, R], numba.njit(cache=True, **bare, **_FAST)(function))
 
 
 def first_class(signature: Any, function: Callable[P, R]) -> Callable[P, R]:

@@ -12,7 +12,7 @@ from typing import Any
 from afedpg.commands.parser import command
 from afedpg.errors import ConfigError
 
-NAMES = ("sampler", "train", "iteration", "workers", "server", "virtual", "network", "ray", "dashboard")
+NAMES = ("sampler", "compute", "train", "iteration", "workers", "server", "virtual", "network", "ray", "dashboard")
 
 
 def add_commands(commands: Any) -> None:

@@ -13,7 +13,7 @@ import math
 
 import numpy as np
 
-from afedpg.agent.compute.network import Memory, Order, Shape, Table, rows_of
+from afedpg.agent.compute.network import Memory, Order, Shape, Table, part
 from afedpg.agent.compute.products import Flat
 from afedpg.compiled import inner_jit
 
@@ -35,7 +35,7 @@ def _squash(shape: Shape, memory: Memory, outputs: Flat, rows: int) -> None:
 @inner_jit
 def to_distribution(shape: Shape, memory: Memory, rows: int) -> None:
     """The last layer's outputs become means, or the logarithms of all actions' probabilities."""
-    outputs = rows_of(shape, memory.outputs, shape.sizes.size - 1, rows)
+    outputs = memory.outputs[part(shape, shape.sizes.size - 1, rows)]
     if shape.gaussian:
         if shape.squashed:
             _squash(shape, memory, outputs, rows)
@@ -65,7 +65,7 @@ def score(shape: Shape, memory: Memory, actions: Table, order: Order, begin: int
     """After `to_distribution`: log pi of the actions, its derivative by the network's outputs as `deltas`, and by
     log_std as `scores`."""
     last, count = shape.sizes.size - 1, shape.sizes[-1]
-    outputs, deltas = rows_of(shape, memory.outputs, last, rows), rows_of(shape, memory.deltas, last, rows)
+    outputs, deltas = memory.outputs[part(shape, last, rows)], memory.deltas[part(shape, last, rows)]
     log_std, inverse = memory.weights[shape.log_std_at : shape.log_std_at + count], memory.inverse_std
     _inverse_std(shape, memory)
     for r in range(rows):
@@ -92,7 +92,7 @@ def score(shape: Shape, memory: Memory, actions: Table, order: Order, begin: int
 def weigh_scores(shape: Shape, memory: Memory, rows: int) -> None:
     """sum_r weigh[r] d log pi: deltas become derivatives of that sum, and log_std's part is added up."""
     count = shape.sizes[-1]
-    deltas = rows_of(shape, memory.deltas, shape.sizes.size - 1, rows)
+    deltas = memory.deltas[part(shape, shape.sizes.size - 1, rows)]
     for r in range(rows):
         at, weight = r * shape.row[-1], memory.weigh[r]
         for i in range(count):
@@ -113,7 +113,7 @@ def add_entropy(shape: Shape, memory: Memory, rows: int, weight: float) -> float
             memory.log_std_gradient[i] += weight * rows
         return float(rows * each)
     last, whole = shape.sizes.size - 1, 0.0
-    outputs, deltas = rows_of(shape, memory.outputs, last, rows), rows_of(shape, memory.deltas, last, rows)
+    outputs, deltas = memory.outputs[part(shape, last, rows)], memory.deltas[part(shape, last, rows)]
     for r in range(rows):
         at, entropy = r * shape.row[-1], 0.0
         for i in range(count):
@@ -131,7 +131,7 @@ def fisher_metric(shape: Shape, memory: Memory, rows: int, weight: float) -> Non
     """deltas u, derivatives of the outputs, become weight F u: F is the Fisher information of one action."""
     last, count = shape.sizes.size - 1, shape.sizes[-1]
     _inverse_std(shape, memory)
-    outputs, deltas = rows_of(shape, memory.outputs, last, rows), rows_of(shape, memory.deltas, last, rows)
+    outputs, deltas = memory.outputs[part(shape, last, rows)], memory.deltas[part(shape, last, rows)]
     for r in range(rows):
         at = r * shape.row[-1]
         if shape.gaussian:

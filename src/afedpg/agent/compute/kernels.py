@@ -191,7 +191,7 @@ def optimize(
 def say_if_compiling() -> None:
     """One line where the kernels are not in the cache yet."""
     if not is_cached(steps_module.local_steps):
-        print("compiling the compute kernels, once on this machine (about 10 s)", file=sys.stderr, flush=True)
+        print("compiling the compute kernels, once on this machine (about 15 s)", file=sys.stderr, flush=True)
 
 
 def _learner(kernels: Kernels, steps: int) -> Learner:

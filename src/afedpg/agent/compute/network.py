@@ -147,9 +147,9 @@ def gather(shape: Shape, memory: Memory, observations: Table, order: Order, begi
 
 
 @inner_jit
-def rows_of(shape: Shape, data: Flat, layer: int, rows: int) -> Flat:
+def part(shape: Shape, layer: int, rows: int) -> slice:
     """A layer's part of `outputs` or `deltas`, padding included."""
-    return data[shape.outputs_at[layer] : shape.outputs_at[layer] + rows * shape.row[layer]]
+    return slice(shape.outputs_at[layer], shape.outputs_at[layer] + rows * shape.row[layer])
 
 
 @inner_jit
@@ -166,7 +166,7 @@ def forward(shape: Shape, memory: Memory, weights: Flat, rows: int) -> None:
             rows, shape.sizes[layer + 1], shape.sizes[layer],
         )  # fmt: skip
         if layer < layers - 1:
-            hidden = rows_of(shape, out, layer + 1, rows)
+            hidden = out[part(shape, layer + 1, rows)]
             if shape.tanh_layers:
                 tanh(hidden)
             else:
@@ -176,7 +176,7 @@ def forward(shape: Shape, memory: Memory, weights: Flat, rows: int) -> None:
 @inner_jit
 def times_slope(shape: Shape, memory: Memory, layer: int, rows: int) -> None:
     """deltas *= activation'(.) of a hidden layer."""
-    deltas, outputs = rows_of(shape, memory.deltas, layer, rows), rows_of(shape, memory.outputs, layer, rows)
+    deltas, outputs = memory.deltas[part(shape, layer, rows)], memory.outputs[part(shape, layer, rows)]
     if shape.tanh_layers:
         times_tanh_slope(deltas, outputs)
     else:

@@ -19,7 +19,7 @@ from afedpg.agent.compute.heads import (
     to_distribution,
     weigh_scores,
 )
-from afedpg.agent.compute.network import Memory, Order, Shape, Table, backward, forward, gather, rows_of, tangent, turn
+from afedpg.agent.compute.network import Memory, Order, Shape, Table, backward, forward, gather, part, tangent, turn
 from afedpg.compiled import fast_jit, inner_jit
 
 Row = NDArray[np.float64]
@@ -151,7 +151,7 @@ def values_of(shape: Shape, memory: Memory, observations: Table, order: Order, o
         rows = min(capacity, order.size - at)
         gather(shape, memory, observations, order, at, rows)
         forward(shape, memory, memory.weights, rows)
-        outputs = rows_of(shape, memory.outputs, shape.sizes.size - 1, rows)
+        outputs = memory.outputs[part(shape, shape.sizes.size - 1, rows)]
         for r in range(rows):
             out[at + r] = outputs[r * shape.row[-1]]
 
@@ -167,7 +167,7 @@ def value_gradient(
         rows = min(capacity, end - at)
         gather(shape, memory, observations, order, at, rows)
         forward(shape, memory, memory.weights, rows)
-        outputs, deltas = rows_of(shape, memory.outputs, last, rows), rows_of(shape, memory.deltas, last, rows)
+        outputs, deltas = memory.outputs[part(shape, last, rows)], memory.deltas[part(shape, last, rows)]
         for r in range(rows):
             error = outputs[r * shape.row[-1]] - targets[order[at + r]]
             deltas[r * shape.row[-1]] = np.float32(2 * error / count)
@@ -185,7 +185,7 @@ def mean_divergence(shape: Shape, memory: Memory, observations: Table, order: Or
         gather(shape, memory, observations, order, at, rows)
         forward(shape, memory, memory.other, rows)
         to_distribution(shape, memory, rows)
-        outputs, before = rows_of(shape, memory.outputs, last, rows), rows_of(shape, memory.deltas, last, rows)
+        outputs, before = memory.outputs[part(shape, last, rows)], memory.deltas[part(shape, last, rows)]
         for i in range(before.size):
             before[i] = outputs[i]
         forward(shape, memory, memory.weights, rows)
