@@ -107,6 +107,7 @@ class AgentConfig:
     scale_advantages: bool = option(True, "advantages to zero mean, unit deviation within a report", term=True)
     scale_observations: bool = option(True, "scale observations with statistics shared by the federation", term=True)
     sampler: str = option("auto", "rollout code", ("auto", "native", "gymnasium"))
+    compute: str = option("torch", "code of gradient and critic", ("auto", "native", "torch"))
     device: str = option("cpu", "where gradient and critic are computed", ("cpu", "cuda"))
     segment: int = option(32, "a3c: environment steps per report", at_least=1, at_most=1 << 24, term=True)
     entropy: float = option(0.01, "a3c: weight of the entropy bonus", at_least=0, at_most=1e6, term=True)

@@ -1,17 +1,22 @@
-"""An MLP as baseline: torch, with Adam and its moments in the agent's flat arrays."""
+"""An MLP as baseline, with Adam and its moments in the agent's flat arrays; native kernels or torch compute it."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 
+from afedpg.agent.compute.kernels import CriticKernels, Learner
+from afedpg.agent.compute.local_steps import Adam
 from afedpg.agent.policy import initial_mlp, leaves, mlp, to_torch
 from afedpg.messages import AgentState, Floats
 from afedpg.params import Layout, mlp_shapes
 from afedpg.seeding import freeze, thaw
+
+if TYPE_CHECKING:
+    import torch
 
 Row = NDArray[np.float64]
 MINIBATCHES = 8  # per pass
@@ -28,6 +33,7 @@ class MlpBaseline:
     rate: float
     epochs: int
     device: str = "cpu"
+    kernels: CriticKernels | None = None  # without them torch computes
 
     @property
     def layout(self) -> Layout:
@@ -50,39 +56,63 @@ class MlpBaseline:
 
     def values(self, state: AgentState, observations: Floats) -> Row:
         mean, deviation = state["baseline_targets"]
-        with torch.no_grad():
-            tensors = leaves(self.layout, to_torch(state["baseline"], torch.float32, self.device))
-            output = mlp(tensors, "layer", len(self.hidden) + 1, to_torch(observations, torch.float32, self.device))
-        values: Row = mean + deviation * output[:, 0].cpu().numpy().astype(np.float64)
+        values: Row = mean + deviation * self._outputs(state["baseline"], observations)
         return values
 
     def fit(self, state: AgentState, observations: Floats, targets: Row) -> AgentState:
         """`epochs` passes of Adam over the rollout in shuffled minibatches."""
         followed = self._follow(state["baseline_targets"], targets)
-        flat, first, second = (
-            to_torch(state[name], torch.float32, self.device)
-            for name in ("baseline", "baseline_mean", "baseline_square")
-        )
-        updates = int(state["baseline_updates"][0])
-        tensors = leaves(self.layout, flat)
-        x = to_torch(observations, torch.float32, self.device)
-        y = to_torch((targets - followed[0]) / (followed[1] + 1e-8), torch.float32, self.device)
         shuffle = thaw(state["baseline_stream"])
-        for _ in range(self.epochs):
-            for rows in np.array_split(shuffle.permutation(len(targets)), min(MINIBATCHES, len(targets))):
-                chosen = to_torch(rows, torch.int64, self.device)
-                error = mlp(tensors, "layer", len(self.hidden) + 1, x[chosen])[:, 0] - y[chosen]
-                gradients = torch.autograd.grad((error * error).mean(), list(tensors.values()))
-                updates += 1
-                self._adam(flat, torch.cat([g.reshape(-1) for g in gradients]), first, second, updates)
+        passes = np.stack([shuffle.permutation(len(targets)) for _ in range(self.epochs)])
+        before = Learner(
+            state["baseline"], state["baseline_mean"], state["baseline_square"], int(state["baseline_updates"][0])
+        )
+        scaled = (targets - followed[0]) / (followed[1] + 1e-8)
+        minibatches = min(MINIBATCHES, len(targets))
+        if self.kernels is not None:
+            how = Adam(self.rate, 0.0, DECAY, SQUARE_DECAY, EPSILON)
+            after = self.kernels.fit(before, how, observations, scaled, passes, minibatches)
+        else:
+            after = self._fit_in_torch(before, observations, scaled, passes, minibatches)
         return {
-            "baseline": flat.cpu().numpy().copy(),
-            "baseline_mean": first.cpu().numpy().copy(),
-            "baseline_square": second.cpu().numpy().copy(),
-            "baseline_updates": np.array([updates], np.int64),
+            "baseline": after.theta,
+            "baseline_mean": after.first,
+            "baseline_square": after.second,
+            "baseline_updates": np.array([after.steps], np.int64),
             "baseline_targets": followed,
             "baseline_stream": freeze(shuffle),
         }
+
+    def _outputs(self, weights: Floats, observations: Floats) -> Row:
+        if self.kernels is not None:
+            return self.kernels.values(weights, observations)
+        import torch
+
+        with torch.no_grad():
+            tensors = leaves(self.layout, to_torch(weights, torch.float32, self.device))
+            output = mlp(tensors, "layer", len(self.hidden) + 1, to_torch(observations, torch.float32, self.device))
+        values: Row = output[:, 0].cpu().numpy().astype(np.float64)
+        return values
+
+    def _fit_in_torch(
+        self, before: Learner, observations: Floats, targets: Row, passes: NDArray[np.int64], minibatches: int
+    ) -> Learner:
+        import torch
+
+        flat, first, second = (
+            to_torch(vector, torch.float32, self.device) for vector in (before.theta, before.first, before.second)
+        )
+        steps, tensors = before.steps, leaves(self.layout, flat)
+        x, y = (to_torch(array, torch.float32, self.device) for array in (observations, targets))
+        for order in passes:
+            for rows in np.array_split(order, minibatches):
+                chosen = to_torch(rows, torch.int64, self.device)
+                error = mlp(tensors, "layer", len(self.hidden) + 1, x[chosen])[:, 0] - y[chosen]
+                gradients = torch.autograd.grad((error * error).mean(), list(tensors.values()))
+                steps += 1
+                self._adam(flat, torch.cat([g.reshape(-1) for g in gradients]), first, second, steps)
+        theta, mean, square = (vector.cpu().numpy().copy() for vector in (flat, first, second))
+        return Learner(theta, mean, square, steps)
 
     def _follow(self, before: Row, targets: Row) -> Row:
         now = np.array([targets.mean(), targets.std()])
@@ -91,6 +121,8 @@ class MlpBaseline:
     def _adam(
         self, flat: torch.Tensor, gradient: torch.Tensor, first: torch.Tensor, second: torch.Tensor, updates: int
     ) -> None:
+        import torch
+
         with torch.no_grad():
             first.mul_(DECAY).add_(gradient, alpha=1 - DECAY)
             second.mul_(SQUARE_DECAY).addcmul_(gradient, gradient, value=1 - SQUARE_DECAY)

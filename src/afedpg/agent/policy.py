@@ -13,18 +13,20 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
-from torch import Tensor
 
 from afedpg.agent.acting import Actor, MlpActor
 from afedpg.messages import Floats, Vector
 from afedpg.params import Layout, policy_layout
 
-Tensors = Mapping[str, Tensor]
+if TYPE_CHECKING:  # torch is imported where something is computed with it: native kernels do without
+    import torch
+    from torch import Tensor
+
+Tensors: TypeAlias = "Mapping[str, Tensor]"
 HALF_LOG_TWO_PI = 0.5 * math.log(2 * math.pi)
 
 
@@ -78,6 +80,8 @@ class MlpPolicy:
         return theta
 
     def log_prob(self, tensors: Tensors, observations: Tensor, actions: Tensor) -> Tensor:
+        import torch
+
         output = mlp(tensors, "layer", self.layers, observations)
         if not self.gaussian:
             chosen = torch.log_softmax(output, 1).gather(1, actions[:, None])
@@ -88,6 +92,8 @@ class MlpPolicy:
 
     def entropy(self, tensors: Tensors, observations: Tensor) -> Tensor:
         """[T, obs] -> [T]"""
+        import torch
+
         if self.gaussian:  # the same in every state
             entropy = tensors["log_std"].sum() + self.actions * (HALF_LOG_TWO_PI + 0.5)
             return entropy.expand(len(observations))
@@ -129,6 +135,8 @@ def orthogonal(rows: int, columns: int, generator: np.random.Generator) -> NDArr
 
 
 def mlp(tensors: Tensors, name: str, layers: int, x: Tensor) -> Tensor:
+    import torch
+
     for index in range(layers):
         x = torch.addmm(tensors[f"{name}{index}.bias"], x, tensors[f"{name}{index}.weight"])
         if index < layers - 1:
@@ -148,6 +156,8 @@ def leaves(layout: Layout, flat: Tensor) -> dict[str, Tensor]:
 
 def to_torch(array: NDArray[Any], dtype: torch.dtype, device: str = "cpu") -> Tensor:
     """A copy in torch's own memory: the alignment of a caller's array could change last bits of a product."""
+    import torch
+
     copy = torch.empty(array.shape, dtype=dtype)
     copy.numpy()[...] = array
     return copy.to(device)

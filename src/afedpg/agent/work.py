@@ -9,21 +9,21 @@ any process, with the same bits.
 from __future__ import annotations
 
 import logging
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 
 from afedpg.agent import gradient
 from afedpg.agent.advantage import Row, bootstrapped_returns, gae, standardized
 from afedpg.agent.baseline import Baseline, LinearBaseline, NoBaseline
+from afedpg.agent.compute.choice import native_kernels
+from afedpg.agent.compute.kernels import CriticKernels
 from afedpg.agent.critic import MlpBaseline
 from afedpg.agent.environments import Environments, MakeEnv, time_limit
 from afedpg.agent.evaluate import MOST_STEPS, evaluate
 from afedpg.agent.native import native_sampler
 from afedpg.agent.normalizer import moments_of
-from afedpg.agent.own_policy import MakePolicy, ModulePolicy
 from afedpg.agent.policy import MlpPolicy, Policy
 from afedpg.agent.policy_file import PolicyFile, contents
 from afedpg.agent.rollout import Rollout
@@ -36,6 +36,9 @@ from afedpg.seeding import Purpose, branch, stream
 
 _log = logging.getLogger("afedpg")
 
+if TYPE_CHECKING:
+    from afedpg.agent.own_policy import MakePolicy
+
 
 class EnvironmentWorkload:
     """Environments and a policy. Built from its arguments alone, so that a spawned worker can build it again.
@@ -47,14 +50,20 @@ class EnvironmentWorkload:
     """
 
     def __init__(self, config: Config, make_env: MakeEnv | None = None, make_policy: MakePolicy | None = None) -> None:
-        torch.set_num_threads(1)  # last bits of a product change with the number of threads
         self._config = config
         self._agent = config.agent
         self._a3c = config.method == "a3c"
         self._said_cut = False
         self.environments = Environments(config, make_env)
         self.policy = make_the_policy(config, self.environments, make_policy)
-        self._baseline = choose_baseline(self._agent, self.environments.observations.size)
+        native = native_kernels(config, self.policy)
+        if native is None:
+            import torch
+
+            torch.set_num_threads(1)  # last bits of a product change with the number of threads
+        critic = None if native is None else native[1]
+        self._kernels = None if native is None else native[0]
+        self._baseline = choose_baseline(self._agent, self.environments.observations.size, critic)
         self._sampler = choose_sampler(config, self.environments, self.policy)
         _check(config, self.environments, make_policy)
 
@@ -177,11 +186,12 @@ class EnvironmentWorkload:
             )
             return {}, uphill
         if agent.estimator == "reinforce":
-            return {}, gradient.reinforce(self.policy, theta, rollout, agent.gamma, agent.device)
+            return {}, gradient.reinforce(self.policy, theta, rollout, agent.gamma, agent.device, self._kernels)
         fitted, advantages = self._advantages(state, rollout)
         if agent.scale_advantages:
             advantages = standardized(advantages)
-        return fitted, gradient.advantage_gradient(self.policy, theta, rollout, advantages, agent.device)
+        uphill = gradient.advantage_gradient(self.policy, theta, rollout, advantages, agent.device, self._kernels)
+        return fitted, uphill
 
     def _advantages(self, state: AgentState, rollout: Rollout) -> tuple[AgentState, Row]:
         """GAE with the values fitted so far; only then is this rollout fitted."""
@@ -208,12 +218,12 @@ def choose_sampler(config: Config, environments: Environments, policy: Policy) -
     return GymnasiumSampler(environments, policy, steps, whole_episodes)
 
 
-def choose_baseline(agent: AgentConfig, observations: int) -> Baseline:
+def choose_baseline(agent: AgentConfig, observations: int, kernels: CriticKernels | None = None) -> Baseline:
     if agent.baseline == "linear":
         return LinearBaseline(observations)
     if agent.baseline == "mlp":
         return MlpBaseline(
-            observations, agent.baseline_hidden, agent.baseline_rate, agent.baseline_epochs, agent.device
+            observations, agent.baseline_hidden, agent.baseline_rate, agent.baseline_epochs, agent.device, kernels
         )
     return NoBaseline()
 
@@ -221,6 +231,8 @@ def choose_baseline(agent: AgentConfig, observations: int) -> Baseline:
 def make_the_policy(config: Config, environments: Environments, make_policy: MakePolicy | None) -> Policy:
     observations, actions = environments.observations, environments.actions
     if make_policy is not None:
+        from afedpg.agent.own_policy import ModulePolicy
+
         generator = stream(config.seed, "theta")
         return ModulePolicy.make(make_policy, observations.space, actions.space, generator)
     return MlpPolicy(
@@ -234,8 +246,11 @@ def make_the_policy(config: Config, environments: Environments, make_policy: Mak
 
 
 def _check(config: Config, environments: Environments, make_policy: MakePolicy | None) -> None:
-    if config.agent.device == "cuda" and not torch.cuda.is_available():
-        raise ConfigError("device: this machine or this build of torch has no cuda; use --device cpu")
+    if config.agent.device == "cuda":
+        import torch
+
+        if not torch.cuda.is_available():
+            raise ConfigError("device: this machine or this build of torch has no cuda; use --device cpu")
     if config.method == "a3c" and make_policy is not None:
         raise ConfigError("method: a3c shares value parameters, which a policy of your own does not have")
     if config.method != "a3c" and config.agent.estimator == "reinforce":

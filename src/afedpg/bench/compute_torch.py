@@ -73,7 +73,7 @@ class TorchSide:
         return found
 
     def _log_prob(self, observations: Tensor, actions: Tensor) -> Tensor:
-        z = (actions - self._mean(observations)) * torch.exp(-self._log_std)
+        z: Tensor = (actions - self._mean(observations)) * torch.exp(-self._log_std)
         return -0.5 * (z * z).sum(1) - self._log_std.sum() - actions.shape[1] * HALF_LOG_TWO_PI
 
 

@@ -17,9 +17,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from afedpg.agent.compute import local_steps as steps_module
 from afedpg.agent.compute import objectives
-from afedpg.agent.compute.local_steps import STATISTICS, Adam, local_steps
+from afedpg.agent.compute.local_steps import STATISTICS, Adam, critic_steps, local_steps
 from afedpg.agent.compute.network import make_memory, make_shape, pack, unpack
 from afedpg.agent.compute.objectives import Clipped, Row
 from afedpg.agent.forward import parameter_count
@@ -47,6 +46,15 @@ class Kernels:
         theta = np.empty(self.parameters, np.float32)
         unpack(self.shape, packed, theta)
         return theta
+
+    def put_learner(self, learner: Learner) -> None:
+        self.put(learner.theta, self.memory.weights)
+        self.put(learner.first, self.memory.first)
+        self.put(learner.second, self.memory.second)
+
+    def take_learner(self, steps: int) -> Learner:
+        memory = self.memory
+        return Learner(self.take(memory.weights), self.take(memory.first), self.take(memory.second), steps)
 
     def observations(self, rows: NDArray[Any]) -> NDArray[np.float32]:
         return _table("observations", rows, len(rows), int(self.shape.sizes[0]))
@@ -146,6 +154,21 @@ class CriticKernels(Kernels):
         )  # fmt: skip
         return self.take(self.memory.gradient), loss
 
+    def fit(
+        self, learner: Learner, how: Adam, observations: NDArray[Any], targets: NDArray[Any],
+        passes: NDArray[np.int64], minibatches: int,
+    ) -> Learner:  # fmt: skip
+        """`passes` [epochs, T] over the rows, each in so many minibatches, with an Adam step downhill for each."""
+        _check_places("passes", passes, len(observations))
+        if not 1 <= minibatches <= passes.shape[1]:
+            raise ValueError(f"minibatches: {minibatches}, for {passes.shape[1]} rows")
+        self.put_learner(learner)
+        critic_steps(
+            self.shape, self.memory, how, self.observations(observations), _row("targets", targets, len(observations)),
+            np.ascontiguousarray(passes, np.int64), minibatches, learner.steps,
+        )  # fmt: skip
+        return self.take_learner(learner.steps + len(passes) * minibatches)
+
 
 @dataclass(frozen=True)
 class Learner:
@@ -170,9 +193,8 @@ def optimize(
     """All passes over a rollout: policy and critic after them, and means over the minibatches. See `local_steps`."""
     if policy.shape.sizes[0] != critic.shape.sizes[0] or minibatch < 1:
         raise ValueError("policy and critic must see the same observations, in minibatches of at least one")
-    for kernels, learner in zip((policy, critic), learners, strict=True):
-        for vector, packed in zip((learner.theta, learner.first, learner.second), _packed(kernels), strict=True):
-            kernels.put(vector, packed)
+    policy.put_learner(learners[0])
+    critic.put_learner(learners[1])
     rows = len(observations)
     _check_places("passes", passes, rows)
     steps, found = np.array([learner.steps for learner in learners], np.int64), np.empty(len(STATISTICS))
@@ -185,22 +207,13 @@ def optimize(
     for name in ("objective", "kl", "clipped", "entropy"):
         told[name] /= max(told["policy_steps"], 1.0)
     told["value_loss"] /= max(told["critic_steps"], 1.0)
-    return _learner(policy, int(steps[0])), _learner(critic, int(steps[1])), told
+    return policy.take_learner(int(steps[0])), critic.take_learner(int(steps[1])), told
 
 
-def say_if_compiling() -> None:
-    """One line where the kernels are not in the cache yet."""
-    if not is_cached(steps_module.local_steps):
+def say_if_compiling(*needed: Any) -> None:
+    """One line where some of these compiled functions are not in the cache yet."""
+    if not all(map(is_cached, needed)):
         print("compiling the compute kernels, once on this machine (about 15 s)", file=sys.stderr, flush=True)
-
-
-def _learner(kernels: Kernels, steps: int) -> Learner:
-    theta, first, second = (kernels.take(packed) for packed in _packed(kernels))
-    return Learner(theta, first, second, steps)
-
-
-def _packed(kernels: Kernels) -> tuple[Vector32, Vector32, Vector32]:
-    return kernels.memory.weights, kernels.memory.first, kernels.memory.second
 
 
 # Compiled loops trust their indices; so whatever comes in is measured first.

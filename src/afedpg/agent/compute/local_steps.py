@@ -50,6 +50,21 @@ def adam_step(memory: Memory, steps: int, how: Adam, sign: float) -> None:
 
 
 @fast_jit
+def critic_steps(
+    critic: Shape, memory: Memory, how: Adam, observations: Table, targets: Row,
+    passes: NDArray[np.int64], minibatches: int, steps: int,
+) -> None:  # fmt: skip
+    """The critic alone, in so many minibatches per pass; `steps` are those before."""
+    for epoch in range(passes.shape[0]):
+        order = passes[epoch]
+        for n in range(minibatches):
+            begin, end = n * order.size // minibatches, (n + 1) * order.size // minibatches
+            value_gradient(critic, memory, observations, targets, order, begin, end)
+            steps += 1
+            adam_step(memory, steps, how, 1.0)
+
+
+@fast_jit
 def local_steps(
     policy: Shape, policy_memory: Memory, policy_adam: Adam, critic: Shape, critic_memory: Memory, critic_adam: Adam,
     observations: Table, actions: Table, given: Clipped, targets: Row,

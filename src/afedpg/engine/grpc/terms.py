@@ -1,7 +1,7 @@
 """What the server tells an agent about the algorithm, and what stays the agent's own.
 
 The server's terms are numbers and names from a fixed list; they never name code, files or devices. The task, its
-keyword arguments, the sampler and the device are the agent's own business.
+keyword arguments, the sampler, the code that computes and the device are the agent's own business.
 """
 
 from __future__ import annotations

@@ -1,0 +1,44 @@
+"""Which code computes gradient and critic: native kernels, or torch. The one place where that is decided."""
+
+from __future__ import annotations
+
+from afedpg.agent.compute.kernels import CriticKernels, PolicyKernels, say_if_compiling
+from afedpg.agent.compute.local_steps import critic_steps
+from afedpg.agent.compute.objectives import score_gradient, values_of
+from afedpg.agent.policy import MlpPolicy, Policy
+from afedpg.config import Config
+from afedpg.errors import ConfigError
+
+WIDEST = 2048  # auto: up to here native products win (`afedpg bench compute`); beyond, nobody has measured
+
+
+def native_kernels(config: Config, policy: Policy) -> tuple[PolicyKernels, CriticKernels | None] | None:
+    """Of the policy and, where there is one, of the mlp baseline; None where torch computes."""
+    if config.agent.compute == "torch":
+        return None
+    reason = _against(config, policy)
+    if reason and config.agent.compute == "native":
+        raise ConfigError(f"compute: native code cannot be used here: {reason}; use --compute auto")
+    agent = config.agent
+    wide = max((0, *agent.hidden, *(agent.baseline_hidden if _has_critic(config) else ()))) > WIDEST
+    if reason or (wide and agent.compute == "auto"):
+        return None
+    assert isinstance(policy, MlpPolicy)
+    say_if_compiling(score_gradient, *((critic_steps, values_of) if _has_critic(config) else ()))
+    sizes = (policy.observations, *policy.hidden, policy.actions)
+    critic = CriticKernels((policy.observations, *agent.baseline_hidden)) if _has_critic(config) else None
+    return PolicyKernels(sizes, policy.gaussian), critic
+
+
+def _has_critic(config: Config) -> bool:
+    return config.agent.baseline == "mlp" and config.agent.estimator == "gae"
+
+
+def _against(config: Config, policy: Policy) -> str:
+    if not isinstance(policy, MlpPolicy):
+        return "the policy is a module of your own, which torch differentiates"
+    if config.method == "a3c":
+        return "a3c's policy and value parameters are differentiated together, by torch"
+    if config.agent.device != "cpu":
+        return f"--device {config.agent.device} is torch's"
+    return ""
