@@ -30,19 +30,36 @@ print(sum(sum(loop.stats.cache_misses.values()) for loop in loops))
 """
 
 
-def start(folder: Path) -> tuple[int, str]:
+KERNELS = """
+import numpy as np
+from afedpg.agent.compute import kernels, network, objectives
+
+policy = kernels.PolicyKernels((3, 8, 2), gaussian=True)
+for _ in range(2):
+    policy.score_gradient(np.zeros(policy.parameters), np.zeros((5, 3)), np.zeros((5, 2)), np.ones(5))
+loops = (network.pack, objectives.score_gradient)
+print(sum(sum(loop.stats.cache_misses.values()) for loop in loops))
+"""
+
+
+def start(folder: Path, program: str = PROGRAM) -> tuple[int, str]:
     environment = os.environ | {"NUMBA_CACHE_DIR": str(folder)}
     done = subprocess.run(
-        [sys.executable, "-c", PROGRAM], env=environment, capture_output=True, text=True, check=True, timeout=300
+        [sys.executable, "-c", program], env=environment, capture_output=True, text=True, check=True, timeout=300
     )
     return int(done.stdout), done.stderr
 
 
-def test_compiles_once_says_so_and_loads_afterwards(tmp_path: Path) -> None:
-    misses, said = start(tmp_path)
+@pytest.mark.parametrize(
+    ("program", "named"),
+    [(PROGRAM, "the native sampler, once on this machine (about 10 s)"),
+     (KERNELS, "the compute kernels, once on this machine (about 15 s)")],
+)  # fmt: skip
+def test_compiles_once_says_so_and_loads_afterwards(tmp_path: Path, program: str, named: str) -> None:
+    misses, said = start(tmp_path, program)
     assert misses == 2
-    assert said == "compiling the native sampler, once on this machine (about 10 s)\n"
-    misses, said = start(tmp_path)
+    assert said == f"compiling {named}\n"
+    misses, said = start(tmp_path, program)
     assert misses == 0
     assert said == ""
 

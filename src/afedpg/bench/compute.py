@@ -23,8 +23,8 @@ import torch
 from numpy.typing import NDArray
 
 from afedpg.agent.compute.blocks import COLUMNS, ROWS
-from afedpg.agent.compute.kernels import CriticKernels, Learner, PolicyKernels, optimize, say_if_compiling
-from afedpg.agent.compute.local_steps import Adam, local_steps
+from afedpg.agent.compute.kernels import CriticKernels, Learner, PolicyKernels, optimize
+from afedpg.agent.compute.local_steps import Adam
 from afedpg.agent.compute.objectives import Clipped
 from afedpg.agent.compute.products import Flat, Matrix, multiply
 from afedpg.agent.forward import aligned
@@ -46,7 +46,6 @@ def run(tasks: Sequence[str] = NETWORKS, rounds: int = 9) -> list[dict[str, Any]
     """Rows {benchmark, task, subject, reference, ratio, ...}; prints a table on the way."""
     torch.set_num_threads(1)
     sizes = [_hidden(task) for task in tasks]
-    say_if_compiling(local_steps)
     rows: list[dict[str, Any]] = []
     print(f"{'microseconds':<34}{LIMIT:>18}{OURS:>18}{USUAL:>12}{'ours/limit':>12}{'ours/torch':>12}")
     for task, hidden in zip(tasks, sizes, strict=True):

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from afedpg.agent.compute.kernels import CriticKernels, PolicyKernels, say_if_compiling
-from afedpg.agent.compute.local_steps import critic_steps
-from afedpg.agent.compute.objectives import score_gradient, values_of
+from afedpg.agent.compute.kernels import CriticKernels, PolicyKernels
 from afedpg.agent.policy import MlpPolicy, Policy
 from afedpg.config import Config
 from afedpg.errors import ConfigError
@@ -24,7 +22,6 @@ def native_kernels(config: Config, policy: Policy) -> tuple[PolicyKernels, Criti
     if reason or (wide and agent.compute == "auto"):
         return None
     assert isinstance(policy, MlpPolicy)
-    say_if_compiling(score_gradient, *((critic_steps, values_of) if _has_critic(config) else ()))
     sizes = (policy.observations, *policy.hidden, policy.actions)
     critic = CriticKernels((policy.observations, *agent.baseline_hidden)) if _has_critic(config) else None
     return PolicyKernels(sizes, policy.gaussian), critic

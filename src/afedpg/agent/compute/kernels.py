@@ -12,6 +12,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -38,6 +39,7 @@ class Kernels:
         self._order = np.arange(0)
 
     def put(self, theta: NDArray[Any], packed: Vector32) -> None:
+        say_if_compiling(pack)  # every call begins here
         if theta.ndim != 1 or theta.size < self.parameters:
             raise ValueError(f"theta of shape {theta.shape} does not hold this network's {self.parameters} parameters")
         pack(self.shape, np.ascontiguousarray(theta, np.float32), packed)
@@ -197,6 +199,7 @@ def optimize(
     critic.put_learner(learners[1])
     rows = len(observations)
     _check_places("passes", passes, rows)
+    say_if_compiling(local_steps)  # much of it is not part of what a gradient alone needs
     steps, found = np.array([learner.steps for learner in learners], np.int64), np.empty(len(STATISTICS))
     local_steps(
         policy.shape, policy.memory, how[0], critic.shape, critic.memory, how[1],
@@ -210,9 +213,10 @@ def optimize(
     return policy.take_learner(int(steps[0])), critic.take_learner(int(steps[1])), told
 
 
-def say_if_compiling(*needed: Any) -> None:
-    """One line where some of these compiled functions are not in the cache yet."""
-    if not all(map(is_cached, needed)):
+@cache
+def say_if_compiling(needed: Any) -> None:
+    """One line, once, where this compiled function is not on the disk yet."""
+    if not is_cached(needed):
         print("compiling the compute kernels, once on this machine (about 15 s)", file=sys.stderr, flush=True)
 
 
