@@ -26,9 +26,7 @@ class BuildWorkload:
     def __call__(self) -> Workload:
         if self.config.synthetic:
             return ProblemWorkload(make_problem(self.config), self.config.seed)
-        from afedpg.agent.work import (
-            EnvironmentWorkload,
-        )  # torch and Gymnasium, which a synthetic problem does not need
+        from afedpg.agent.work import EnvironmentWorkload  # Gymnasium, which a synthetic problem does not need
 
         return EnvironmentWorkload(self.config, self.make_env, self.make_policy)
 
