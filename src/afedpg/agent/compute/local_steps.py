@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from afedpg.agent.compute.elementwise import adam, norm
 from afedpg.agent.compute.network import Memory, Shape, Table
 from afedpg.agent.compute.objectives import Clipped, Row, clipped_gradient, value_gradient
-from afedpg.compiled import fast_jit
+from afedpg.compiled import fast_jit, inner_jit
 
 # What `local_steps` says about itself, in this order: sums over the policy's or the critic's minibatches, but for the
 # last three.
@@ -35,7 +35,7 @@ class Adam(NamedTuple):
     epsilon: float = 1e-8
 
 
-@fast_jit
+@inner_jit
 def adam_step(memory: Memory, steps: int, how: Adam, sign: float) -> None:
     """Moves the packed weights: sign 1 downhill, -1 uphill. `steps` counts from 1."""
     factor = sign
