@@ -31,7 +31,7 @@ def test_one_lie_about_observations_does_not_undo_what_was_learned(tmp_path, mon
 
     monkeypatch.setattr(EnvironmentWorkload, "work", lying)
     result = train(
-        "CartPole-v1", agents=3, iterations=60, timing="equal", steps=512, hidden=(32,), out=tmp_path / "run",
+        "CartPole-v1", agents=3, iterations=60, timing="equal", steps=512, hidden=(32,), workers=1, out=tmp_path / "run",
         keep_reports=True,
     )  # fmt: skip
     assert reports.count(LIAR) > WHEN
