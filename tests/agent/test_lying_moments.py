@@ -31,8 +31,8 @@ def test_one_lie_about_observations_does_not_undo_what_was_learned(tmp_path, mon
 
     monkeypatch.setattr(EnvironmentWorkload, "work", lying)
     result = train(
-        "CartPole-v1", agents=3, iterations=60, timing="equal", steps=512, hidden=(32,), workers=1, out=tmp_path / "run",
-        keep_reports=True,
+        "CartPole-v1", agents=3, iterations=60, timing="equal", steps=512, hidden=(32,), keep_reports=True, workers=1,
+        out=tmp_path / "run",
     )  # fmt: skip
     assert reports.count(LIAR) > WHEN
     assert min(evaluation.mean for evaluation in result.evaluations) > 400
