@@ -210,7 +210,7 @@ def test_pauses_grow_until_there_was_useful_work(reports: int, grows: bool, monk
         port = server.add_insecure_port("127.0.0.1:0")
         await server.start()
         agent = Agent(AgentOptions(f"127.0.0.1:{port}", CONFIG, lambda config: BuildWorkload(config)()))
-        agent.parameters = await agent.worker.build(agent.options.build, CONFIG, 0, None)
+        agent.expected = await agent.worker.build(agent.options.build, CONFIG, 0, None)
         agent.settings = "agreed"
         try:
             with pytest.raises(Enough):

@@ -106,21 +106,21 @@ def table(document: dict[str, Any]) -> str:
 
 def _table(document: dict[str, Any]) -> str:
     age, state = _age(document), document.get("state", "running")  # a server that answers runs
-    head = (
+    head = [
         f"iteration {document['iteration']}, {document['gradients']} gradients, "
         f"{document['gradients_per_second']:.1f}/s, rejected {document['rejected']}, "
         f"up {document['seconds']:.0f} s, epoch {document['epoch']}"
-    )
+    ]
     if state != "running":
         last = time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime(document["time"]))
-        head = f"{state}, last sign of life {last}, {age:.0f} s ago\n{head}"
+        head = [f"{state}, last sign of life {last}, {age:.0f} s ago", *head]
     elif age > 10:
-        head += f" (as of {age:.0f} s ago)"
+        head[0] += f" (as of {age:.0f} s ago)"
     names = ("agent", "name", "state", "gradients", "delay", "s/gradient", "MB up", "MB down", "rejected", "last seen")
     rows = [names, *(_row(agent) for agent in document["agents"])]
     widths = [max(len(row[column]) for row in rows) for column in range(len(names))]
     lines = ["  ".join(cell.rjust(width) for cell, width in zip(row, widths, strict=True)) for row in rows]
-    return "\n".join(map(printable, [head, *lines]))
+    return "\n".join(map(printable, [*head, *lines]))
 
 
 def _row(agent: dict[str, Any]) -> tuple[str, ...]:
