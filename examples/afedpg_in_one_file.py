@@ -113,14 +113,14 @@ class Server:
         self.alpha, self.eta, self.iteration = alpha, eta, 0
 
     def apply(self, gradient, version):
-        """One gradient, taken at theta~ of the iteration `version`; returns its delay."""
-        alpha = self.alpha(self.iteration, version)
-        self.direction = (1 - alpha) * self.direction + alpha * gradient.astype(np.float64)
-        length = norm(self.direction)
-        factor = 1 / length * self.eta(self.iteration, version) if length > 0 else 0.0
-        step = factor * self.direction  # |step| = eta, however long the gradient was
-        self.theta = self.theta + step
-        self.theta_lookahead = (self.theta + (1 - alpha) / alpha * step).astype(np.float32)
+        """One gradient, taken at theta~ of iteration `version`; returns its delay. A zero gradient moves nothing."""
+        if gradient.any():
+            alpha = self.alpha(self.iteration, version)
+            self.direction = (1 - alpha) * self.direction + alpha * gradient.astype(np.float64)
+            factor = 1 / norm(self.direction) * self.eta(self.iteration, version)
+            step = factor * self.direction  # |step| = eta, however long the gradient was
+            self.theta = self.theta + step
+            self.theta_lookahead = (self.theta + (1 - alpha) / alpha * step).astype(np.float32)
         self.iteration += 1
         return self.iteration - 1 - version
 

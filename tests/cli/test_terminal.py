@@ -40,7 +40,7 @@ def test_a_run_on_a_terminal(start):
     [(first, second)] = re.findall(r"^(quadratic afedpg x3 .*)\n(return .*)$", shown.text, re.M)
     assert re.fullmatch(r"quadratic afedpg x3 seed 0  ━+  1500/1500  100%  in \d:\d\d", first)
     assert re.fullmatch(rf"return -?[\d.e-]+ [{BLOCKS}]+  [\d,]+ rejected  delay 1.0  [\d,]+ steps/s", second)
-    assert "quadratic, afedpg, 3 agents, 10 parameters, 1500 gradients; up to" in shown.text
+    assert "quadratic, afedpg, 3 agents, 10 parameters, 1500 gradients; about" in shown.text
     assert "run folder: run" in shown.text
     assert shown.text.count("steps/s") == 1  # drawn again in its place
 

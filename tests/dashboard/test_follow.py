@@ -201,7 +201,7 @@ def test_the_page_knows_every_segment_of_a3c(tmp_path):
     """Against what the run itself said when each arrived."""
     seen = []
     result = train(
-        "CartPole-v1", method="a3c", agents=3, iterations=3, steps=64, segment=32, workers=0, timing="list",
+        "CartPole-v1", method="a3c", agents=3, iterations=3, steps=64, segment=32, workers=1, timing="list",
         speeds=(1.0, 1.7, 3.1), out=tmp_path / "run", on_arrival=lambda arrival, *at: seen.append((arrival, at[0])),
     )  # fmt: skip
     follower = followed(tmp_path)
