@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -10,6 +11,10 @@ from pathlib import Path
 
 import pytest
 from hypothesis import settings
+
+# As a terminal has them: who starts the tests in the background may have them ignored, and processes inherit that.
+signal.signal(signal.SIGHUP, signal.SIG_DFL)
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 settings.register_profile("laws", deadline=None, derandomize=True, print_blob=True)
 settings.load_profile("laws")

@@ -68,8 +68,11 @@ def dismiss(hands: Sequence[Hand]) -> None:
 
 
 def stopping_signals() -> list[signal.Signals]:
-    """Those that ask this process to stop; not what is ignored, as SIGHUP under nohup."""
-    return [number for number in STOPS if signal.getsignal(number) != signal.SIG_IGN]
+    """Those that ask this process to stop; SIGHUP does not under nohup, which has it ignored. The others always do: a
+    script that starts a run in the background has SIGINT ignored as well, and means nothing by it.
+    """
+    always = (signal.SIGINT, signal.SIGTERM)
+    return [number for number in STOPS if number in always or signal.getsignal(number) != signal.SIG_IGN]
 
 
 def leave_stops_to_parent() -> None:
