@@ -6,7 +6,7 @@ import math
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
@@ -77,6 +77,7 @@ def test_the_norm_sees_whatever_is_not_finite(bad, place):
         assert not np.isfinite(norm(vector))
 
 
+@example(np.array([1.0]), -1024)
 @given(arrays(np.float64, st.integers(1, 40), elements=st.floats(-1, 1)), st.integers(-1060, 1000))
 def test_norm_of_numbers_whose_squares_have_no_room(vector, power):
     """Beside Python's own hypot, which scales by the largest entry too."""

@@ -11,23 +11,20 @@ import numpy as np
 from afedpg.compiled import fast_jit, jit
 from afedpg.messages import Floats, Vector
 
-# A sum of squares outside of this range has lost bits or overflowed.
+# A sum of squares outside of this range has lost bits or overflowed. Entries that are multiplied by a power of two lose
+# none, and their squares have room again. (A division by the largest entry might become a product with 1 / it: infinite.)
 _SMALLEST_SUM, _LARGEST_SUM = 1e-280, 1e300
+_ENLARGED, _REDUCED = 2.0**600, 2.0**-600
 
 
 @jit
-def _scaled_norm(vector: Vector | Floats) -> float:
-    """m sqrt(sum((v / m)^2)) with m the largest |v|: no square underflows or overflows."""
-    largest = 0.0
-    for index in range(vector.size):
-        largest = max(largest, abs(np.float64(vector[index])))
-    if largest == 0.0 or largest == np.inf:
-        return largest
+def _scaled_norm(vector: Vector | Floats, scale: float) -> float:
+    """sqrt(sum((scale v)^2)) / scale."""
     total = 0.0
     for index in range(vector.size):
-        ratio = np.float64(vector[index]) / largest
-        total += ratio * ratio
-    return largest * float(np.sqrt(total))
+        value = scale * np.float64(vector[index])
+        total += value * value
+    return float(np.sqrt(total)) / scale
 
 
 @fast_jit
@@ -37,8 +34,10 @@ def norm(vector: Vector | Floats) -> float:
     for index in range(vector.size):
         value = np.float64(vector[index])
         total += value * value
-    if total < _SMALLEST_SUM or total > _LARGEST_SUM:  # false for NaN
-        return _scaled_norm(vector)
+    if total < _SMALLEST_SUM:
+        return _scaled_norm(vector, _ENLARGED)
+    if total > _LARGEST_SUM:  # false for NaN
+        return _scaled_norm(vector, _REDUCED)
     return float(np.sqrt(total))
 
 
