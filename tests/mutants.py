@@ -94,7 +94,8 @@ MUTANTS = [
     Mutant("multiply-adds are fused in the step", "server/kernels.py",
            "@jit\ndef mix(", "@fast_jit\ndef mix(", KERNELS),
     Mutant("a zero gradient is mixed in", "server/fold.py", "gradient_norm > 0, [", "True, [", LAWS),
-    Mutant("squares underflow in the norm", "server/kernels.py", "return _scaled_norm(vector, _ENLARGED)", "pass", KERNELS),
+    Mutant("squares underflow in the norm", "server/kernels.py",
+           "return _scaled_norm(vector, _ENLARGED)", "pass", KERNELS),
     Mutant("the norm in float32", "server/kernels.py",
            "value = np.float64(vector[index])\n        total", "value = vector[index]\n        total", KERNELS),
     # Schedules.

@@ -12,7 +12,7 @@ from afedpg.compiled import fast_jit, jit
 from afedpg.messages import Floats, Vector
 
 # A sum of squares outside of this range has lost bits or overflowed. Entries that are multiplied by a power of two lose
-# none, and their squares have room again. (A division by the largest entry might become a product with 1 / it: infinite.)
+# none, and their squares have room again. (Division by the largest entry might become a product with 1 / it: infinite.)
 _SMALLEST_SUM, _LARGEST_SUM = 1e-280, 1e300
 _ENLARGED, _REDUCED = 2.0**600, 2.0**-600
 
