@@ -38,11 +38,11 @@ chaos: $(VENV)/installed
 
 # Writes the protocol's Python classes again after federation.proto has changed.
 proto: $(VENV)/installed
-	cd src/afedpg/engine/grpc && $(abspath $(BIN))/python -m grpc_tools.protoc -I. --python_out=. --pyi_out=. federation.proto
+	cd src/afedpg/transport/grpc && $(abspath $(BIN))/python -m grpc_tools.protoc -I. --python_out=. --pyi_out=. federation.proto
 
 # The learning rows that results are judged by, stored under results/acceptance with their commit; hours.
 acceptance: $(VENV)/installed
-	$(BIN)/python -m afedpg.experiments.acceptance
+	$(BIN)/python -m afedpg.acceptance
 
 figures: $(VENV)/installed
 	$(BIN)/afedpg reproduce all --scale smoke

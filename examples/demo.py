@@ -13,9 +13,9 @@ from pathlib import Path
 import matplotlib
 import numpy as np
 
-from afedpg.display import Display
-from afedpg.engine.training import configure, run
 from afedpg.record.database import read_arrivals
+from afedpg.runs.train import configure, run
+from afedpg.terminal.progress import Display
 
 matplotlib.use("Agg")
 import matplotlib.pyplot as plt

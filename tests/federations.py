@@ -17,7 +17,7 @@ from typing import Any
 
 import psutil
 
-from afedpg.engine.grpc.certs import make_certificates
+from afedpg.transport.grpc.certs import make_certificates
 
 START_SECONDS = 40.0  # what a process may take to come up on a busy machine
 

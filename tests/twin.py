@@ -17,12 +17,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from afedpg.config import Config
-from afedpg.engine.training import Own
 from afedpg.messages import CloseRound, Join, Leave, Rejected, Report, Restart
 from afedpg.problems import Quadratic, make_problem
 from afedpg.record import checkpoint, journal
 from afedpg.record.database import read_arrivals, read_table
 from afedpg.record.folder import open_run
+from afedpg.runs.train import Own
 
 TOLERANCE = 1e-12
 SAME_DRAW = 1e-4  # far above float32's rounding of a gradient, far below the distance of two draws

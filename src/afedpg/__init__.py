@@ -15,22 +15,22 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from afedpg.agent.policy_file import load_policy
-    from afedpg.engine.replay import recompute, replay
-    from afedpg.engine.session import Result
-    from afedpg.engine.training import Own, resume, train
+    from afedpg.export.policy_file import load_policy
+    from afedpg.runs.replay import recompute, replay
+    from afedpg.runs.session import Result
+    from afedpg.runs.train import Own, resume, train
 
 __version__ = "0.1.0"
 
 # Loaded when first used: `import afedpg` and `afedpg --help` cost nothing.
 _HOMES = {
-    "load_policy": "afedpg.agent.policy_file",
-    "Own": "afedpg.engine.training",
-    "Result": "afedpg.engine.session",
-    "recompute": "afedpg.engine.replay",
-    "replay": "afedpg.engine.replay",
-    "resume": "afedpg.engine.training",
-    "train": "afedpg.engine.training",
+    "load_policy": "afedpg.export.policy_file",
+    "Own": "afedpg.runs.train",
+    "Result": "afedpg.runs.session",
+    "recompute": "afedpg.runs.replay",
+    "replay": "afedpg.runs.replay",
+    "resume": "afedpg.runs.train",
+    "train": "afedpg.runs.train",
 }
 __all__ = ["Own", "Result", "load_policy", "recompute", "replay", "resume", "train"]
 

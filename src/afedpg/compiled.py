@@ -71,8 +71,8 @@ def _fingerprint() -> str:
     """Of every file with compiled code."""
     digest = hashlib.sha256()
     here = Path(__file__).parent
-    folders = ("agent", "agent/tasks", "agent/compute", "server")
-    for path in [Path(__file__), *(path for folder in folders for path in sorted((here / folder).glob("*.py")))]:
+    folders = ("agent", "policy", "sampling", "server")
+    for path in [Path(__file__), *(path for folder in folders for path in sorted((here / folder).rglob("*.py")))]:
         source = path.read_bytes()
         if any(mark in source for mark in (b"jit\n", b"first_class", b"intrinsic(", b"ExternalFunction", b"@task.")):
             digest.update(path.name.encode() + source)

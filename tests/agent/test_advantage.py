@@ -5,8 +5,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from afedpg.agent.advantage import bootstrapped_returns, gae, returns_from_start, standardized
-from afedpg.agent.rollout import Rollout
+from afedpg.agent.estimators.advantage import bootstrapped_returns, gae, returns_from_start, standardized
+from afedpg.sampling.rollout import Rollout
 
 FLOATS = st.floats(-10, 10)
 

@@ -7,11 +7,11 @@ from environments_for_tests import Walk
 from gymnasium import spaces
 
 from afedpg import train
-from afedpg.agent.environments import Environments, make_environment
-from afedpg.agent.evaluate import evaluate
 from afedpg.agent.work import EnvironmentWorkload
 from afedpg.config import from_settings
 from afedpg.errors import AfedpgError, ConfigError
+from afedpg.sampling.environments import Environments, make_environment
+from afedpg.sampling.evaluate import evaluate
 
 GOOD = {"observation": np.zeros(2), "reward": 1.0, "terminated": False, "truncated": False, "info": {}}
 

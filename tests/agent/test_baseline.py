@@ -5,8 +5,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from afedpg.agent.baseline import LinearBaseline, NoBaseline
-from afedpg.agent.critic import MlpBaseline
+from afedpg.agent.baselines.linear import LinearBaseline, NoBaseline
+from afedpg.agent.baselines.mlp import MlpBaseline
 from afedpg.seeding import stream
 
 

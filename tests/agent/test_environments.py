@@ -6,10 +6,10 @@ import pytest
 from environments_for_tests import Walk
 
 from afedpg import Own, train
-from afedpg.agent.environments import Environments, kwargs_of, make_environment
 from afedpg.config import from_settings
-from afedpg.engine.evaluation import evaluate_run
 from afedpg.errors import ConfigError
+from afedpg.runs.evaluate import evaluate_run
+from afedpg.sampling.environments import Environments, kwargs_of, make_environment
 
 
 def test_a_table_per_agent_lies_over_the_common_settings():

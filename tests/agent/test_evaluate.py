@@ -6,12 +6,12 @@ import pytest
 from environments_for_tests import Endless, Pictured, Walk
 
 from afedpg import Own, load_policy, resume, train
-from afedpg.agent import evaluate as evaluating
-from afedpg.agent.evaluate import Episodes, Film, evaluate
 from afedpg.agent.work import EnvironmentWorkload
 from afedpg.config import from_settings
-from afedpg.engine.evaluation import evaluate_run
 from afedpg.errors import ConfigError
+from afedpg.runs.evaluate import evaluate_run
+from afedpg.sampling import evaluate as evaluating
+from afedpg.sampling.evaluate import Episodes, Film, evaluate
 from afedpg.seeding import stream
 
 

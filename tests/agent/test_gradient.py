@@ -5,10 +5,10 @@ import itertools
 import numpy as np
 import pytest
 
-from afedpg.agent.advantage import gae
-from afedpg.agent.gradient import a3c, advantage_gradient, reinforce
-from afedpg.agent.policy import MlpPolicy
-from afedpg.agent.rollout import Rollout
+from afedpg.agent.estimators.advantage import gae
+from afedpg.agent.estimators.gradient import a3c, advantage_gradient, reinforce
+from afedpg.policy.mlp import MlpPolicy
+from afedpg.sampling.rollout import Rollout
 from afedpg.seeding import stream
 
 HORIZON = 4

@@ -5,8 +5,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from afedpg.agent.normalizer import moments_of, scaling
 from afedpg.messages import Moments
+from afedpg.sampling.normalizer import moments_of, scaling
 
 ROWS = arrays(np.float64, st.tuples(st.integers(2, 30), st.integers(1, 5)), elements=st.floats(-1e3, 1e3))
 

@@ -9,12 +9,12 @@ import pytest
 from gymnasium import spaces
 
 from afedpg import train
-from afedpg.agent.onnx_file import to_onnx
-from afedpg.agent.policy import MlpPolicy
-from afedpg.agent.policy_file import LoadedPolicy, PolicyFile, load_policy, sha256_of
-from afedpg.agent.spaces import actions_of, observations_of
 from afedpg.cli import main
+from afedpg.export.onnx_file import to_onnx
+from afedpg.export.policy_file import LoadedPolicy, PolicyFile, load_policy, sha256_of
 from afedpg.messages import Moments
+from afedpg.policy.mlp import MlpPolicy
+from afedpg.sampling.spaces import actions_of, observations_of
 
 BOX = spaces.Box(-9, 9, (4,), np.float64)
 OBSERVATIONS = {

@@ -6,9 +6,9 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from afedpg.agent.own_policy import ModulePolicy
-from afedpg.agent.policy import MlpPolicy, leaves, orthogonal, to_torch
 from afedpg.errors import ConfigError
+from afedpg.policy.mlp import MlpPolicy, leaves, orthogonal, to_torch
+from afedpg.policy.own import ModulePolicy
 from afedpg.seeding import stream
 
 PAPER = {

@@ -9,15 +9,15 @@ import pytest
 from environments_for_tests import Walk
 from gymnasium import spaces
 
-from afedpg.agent.acting import MlpActor
-from afedpg.agent.normalizer import scaling
-from afedpg.agent.policy_file import PolicyFile, contents, load_policy, read_policy, sha256_of
 from afedpg.agent.work import EnvironmentWorkload
 from afedpg.config import from_settings
 from afedpg.errors import AfedpgError, ConfigError
+from afedpg.export.policy_file import PolicyFile, contents, load_policy, read_policy, sha256_of
 from afedpg.messages import Moments
 from afedpg.params import Layout
+from afedpg.policy.acting import MlpActor
 from afedpg.record import tensors
+from afedpg.sampling.normalizer import scaling
 
 
 class Mixed(Walk):

@@ -8,8 +8,8 @@ from gymnasium import spaces
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from afedpg.agent.spaces import actions_of, from_json, observations_of, to_json
 from afedpg.errors import ConfigError
+from afedpg.sampling.spaces import actions_of, from_json, observations_of, to_json
 
 BOX = spaces.Box(-1, 1, (3,), np.float32)
 SUPPORTED = [

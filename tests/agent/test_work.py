@@ -6,8 +6,8 @@ import pytest
 import torch
 from environments_for_tests import Counting, Endless, Failing, Forgetful, Walk
 
-from afedpg.agent import gradient
-from afedpg.agent.advantage import gae, standardized
+from afedpg.agent.estimators import gradient
+from afedpg.agent.estimators.advantage import gae, standardized
 from afedpg.agent.work import EnvironmentWorkload
 from afedpg.config import from_settings
 from afedpg.errors import AfedpgError, ConfigError

@@ -11,7 +11,7 @@ from pathlib import Path
 from federations import Site, site, wait_until
 from twin import check_draws
 
-from afedpg.engine.replay import replay
+from afedpg.runs.replay import replay
 
 
 def test_a_run_survives_kill_9_of_everything(tmp_path: Path, long: bool) -> None:

@@ -144,11 +144,6 @@ def _be(line: list[str], place: Path, said: Path) -> None:
 
 def _load() -> None:
     """What the commands import, once; gRPC aside, which does not survive a fork."""
-    import afedpg.agent.work
-    import afedpg.bench.server
-    import afedpg.display
-    import afedpg.engine.replay
-    import afedpg.experiments.reproduce  # noqa: F401
 
 
 if __name__ == "__main__":

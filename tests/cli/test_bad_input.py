@@ -135,7 +135,7 @@ def test_a_server_has_no_settings_of_other_engines(given, capsys, empty_folder):
 
 @pytest.mark.parametrize("lease", ["0.4", "86401", "100000", "2147484", "1e300"])
 def test_a_lease_that_agents_or_grpc_would_not_take(lease, capsys, empty_folder, monkeypatch):
-    monkeypatch.setattr("afedpg.engine.grpc.server.run_server", lambda *rest, **more: pytest.fail("it was accepted"))
+    monkeypatch.setattr("afedpg.runs.serve.run_server", lambda *rest, **more: pytest.fail("it was accepted"))
     line = refused(capsys, "server", "quadratic", "--insecure", "--out", "run", "--lease", lease)
     assert line == f"afedpg: lease: {float(lease)} is outside [0.5, 86400.0]\n"
     assert list(empty_folder.iterdir()) == []

@@ -120,7 +120,7 @@ def test_a_return_is_one_number_wherever_it_is_shown(capsys):
 def test_a_run_is_recomputed_by_as_many_workers_as_it_is_trained_by(capsys, monkeypatch):
     steps = ("--agents", "2", "--iterations", "2", "--steps", "16", "--hidden", "4", "--evaluate-episodes", "1")
     done(capsys, "train", "CartPole-v1", *steps, "--out", "run")
-    monkeypatch.setattr("afedpg.engine.training.WORTH_A_WORKER", 0)
+    monkeypatch.setattr("afedpg.runs.train.WORTH_A_WORKER", 0)
     monkeypatch.setattr("os.cpu_count", lambda: 2)
     used = []
 
@@ -128,7 +128,7 @@ def test_a_run_is_recomputed_by_as_many_workers_as_it_is_trained_by(capsys, monk
         used.append(workers)
         return Alone(workload)
 
-    monkeypatch.setattr("afedpg.engine.training._crew", crew)
+    monkeypatch.setattr("afedpg.runs.train._crew", crew)
     for given in ([], ["--workers", "1"]):
         assert "same bits: recomputed" in done(capsys, "replay", "run", "--recompute", *given)
     assert used == [2, 1]

@@ -12,9 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as some
 from terminals import Terminal
 
-from afedpg import terminal
 from afedpg.cli import main
-from afedpg.terminal import ASCII_BLOCKS, BLOCKS, Look, Progress, Rate, clock, first_line, second_line, sparkline
+from afedpg.terminal import text as terminal
+from afedpg.terminal.text import ASCII_BLOCKS, BLOCKS, Look, Progress, Rate, clock, first_line, second_line, sparkline
 
 LONG = ("train", "quadratic", "--agents", "3", "--iterations", "1000000", "--out", "run")
 

@@ -17,7 +17,7 @@ from federations import alive, children, site, wait_until
 from nodes import actors
 from twin import check_draws
 
-from afedpg.engine.replay import replay
+from afedpg.runs.replay import replay
 
 SLOW_TO_NOTICE = ("ray::DashboardAgent", "ray::RuntimeEnvAgent")  # Ray's own; they end a minute after a kill -9
 SETTINGS = ("quadratic", "--engine", "ray", "--dimension", 50, "--keep-reports")

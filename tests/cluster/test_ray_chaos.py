@@ -14,7 +14,7 @@ from federations import Site, site, wait_until
 from nodes import actors, nodes
 from twin import check_draws
 
-from afedpg.engine.replay import replay
+from afedpg.runs.replay import replay
 
 SWIMMER = ("swimmer", "--preset", "paper", "--evaluate-episodes", 1)
 LARGE = ("quadratic", "--dimension", 15_000)  # states too large to travel with the reports

@@ -27,13 +27,6 @@ from twin import check_draws
 
 import afedpg
 from afedpg.config import from_settings
-from afedpg.engine.live_session import Parts, new_parts
-from afedpg.engine.ray import crowd as crowds
-from afedpg.engine.ray import run as runs
-from afedpg.engine.ray.crowd import Crowd
-from afedpg.engine.ray.run import serve
-from afedpg.engine.replay import replay
-from afedpg.engine.training import Own, configure, resume
 from afedpg.engine.workloads import BuildWorkload, MakeEnv
 from afedpg.errors import AfedpgError, ConfigError
 from afedpg.messages import AgentState, Arrival, Report, Task, Vector
@@ -42,6 +35,13 @@ from afedpg.record.folder import RunFolder
 from afedpg.record.journal import Journal
 from afedpg.record.recorder import Recorder
 from afedpg.record.states import unstack_states
+from afedpg.runs import ray as runs
+from afedpg.runs.live_session import Parts, new_parts
+from afedpg.runs.ray import serve
+from afedpg.runs.replay import replay
+from afedpg.runs.train import Own, configure, resume
+from afedpg.transport.ray import crowd as crowds
+from afedpg.transport.ray.crowd import Crowd
 
 pytestmark = pytest.mark.usefixtures("session")
 ONE = {"agents": 1, "iterations": 40, "dimension": 30}

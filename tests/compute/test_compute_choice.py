@@ -13,8 +13,8 @@ import pytest
 import torch
 
 from afedpg import resume, train
+from afedpg.agent.baselines.mlp import MlpBaseline
 from afedpg.agent.compute import choice
-from afedpg.agent.critic import MlpBaseline
 from afedpg.agent.work import EnvironmentWorkload
 from afedpg.config import from_settings, load_preset, presets
 from afedpg.errors import ConfigError

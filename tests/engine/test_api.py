@@ -14,12 +14,12 @@ from support import answer
 from afedpg import Own, cli, replay, resume, train
 from afedpg.config import Config
 from afedpg.engine.federation import Federation
-from afedpg.engine.identity import identity
-from afedpg.engine.training import check_own, configure, default_workers, run
 from afedpg.errors import AfedpgError, ConfigError
 from afedpg.messages import Join, Moments, Stats
 from afedpg.problems import Quadratic, make_problem
 from afedpg.record.database import read_evaluations
+from afedpg.runs.identity import identity
+from afedpg.runs.train import check_own, configure, default_workers, run
 from afedpg.server import rules
 from afedpg.server.admission import Limits
 from afedpg.server.rules import afedpg, pg_plain
@@ -250,7 +250,7 @@ def test_python_and_the_command_line_start_as_many_workers(tmp_path, monkeypatch
         raise AfedpgError("enough")
 
     monkeypatch.setattr("os.cpu_count", lambda: 3)
-    monkeypatch.setattr("afedpg.engine.training._crew", crew)
+    monkeypatch.setattr("afedpg.runs.train._crew", crew)
     monkeypatch.chdir(tmp_path)
     with pytest.raises(AfedpgError, match="enough"):
         train("CartPole-v1", agents=4, iterations=13, steps=1000)

@@ -13,11 +13,11 @@ import tomli_w
 import afedpg
 from afedpg.cli import main
 from afedpg.config import Config, default_of, flat, options
-from afedpg.engine.evaluation import evaluate_run
 from afedpg.errors import ConfigError
 from afedpg.record import checkpoint
 from afedpg.record import folder as folders
 from afedpg.record.agreement import _CLUSTER, _MAY_CHANGE
+from afedpg.runs.evaluate import evaluate_run
 
 SETTINGS: dict[str, Any] = {"agents": 4, "iterations": 10, "seed": 1}
 OTHER: dict[str, Any] = {  # another value for each setting, where the rule below finds none that makes sense

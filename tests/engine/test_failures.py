@@ -16,7 +16,6 @@ from support import answer
 
 from afedpg import Own, recompute, replay, resume, train
 from afedpg.engine.crew import Job, Pool
-from afedpg.engine.evaluation import evaluate_run
 from afedpg.engine.federation import Federation
 from afedpg.engine.virtual import VirtualEngine
 from afedpg.errors import AfedpgError, ConfigError
@@ -24,6 +23,7 @@ from afedpg.messages import Join, Stats, Task, TaskId
 from afedpg.problems import Quadratic
 from afedpg.record import folder as folders
 from afedpg.record.journal import Journal
+from afedpg.runs.evaluate import evaluate_run
 from afedpg.server.rules import afedpg
 from afedpg.server.schedules import Constant
 from afedpg.server.state import initial_state

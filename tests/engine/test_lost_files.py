@@ -16,14 +16,14 @@ import pytest
 
 import afedpg
 from afedpg.cli import main
-from afedpg.engine.live_session import Parts, keep_record, new_parts, restored_parts
-from afedpg.engine.training import Own, configure
 from afedpg.errors import AfedpgError
 from afedpg.messages import CloseRound, Event, Join, Leave
 from afedpg.record import folder as folders
 from afedpg.record import journal as journals
 from afedpg.record.database import Database, read_arrivals
 from afedpg.record.journal import Journal
+from afedpg.runs.live_session import Parts, keep_record, new_parts, restored_parts
+from afedpg.runs.train import Own, configure
 from afedpg.server.state import to_tree
 
 AGENTS = 3

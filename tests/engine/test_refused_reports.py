@@ -11,11 +11,11 @@ from support import answer
 from afedpg.config import from_settings
 from afedpg.engine.federation import Federation
 from afedpg.engine.process import Interruption
-from afedpg.engine.session import Session
-from afedpg.engine.training import Own, prepare
 from afedpg.messages import Join, Moments, Stats
 from afedpg.record import checkpoint, folder, journal
 from afedpg.record.recorder import Recorder
+from afedpg.runs.session import Session
+from afedpg.runs.train import Own, prepare
 from afedpg.server.admission import Limits
 from afedpg.server.fold import step
 from afedpg.server.state import from_tree

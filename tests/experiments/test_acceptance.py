@@ -9,11 +9,14 @@ from pathlib import Path
 
 import pytest
 
-from afedpg.experiments import acceptance, acceptance_rows, search, spent
-from afedpg.experiments.acceptance_rows import METHODS, ROWS, WAITING, Found, Row, final_evaluation, last_quarter
+from afedpg.acceptance import __main__ as acceptance
+from afedpg.acceptance import rows as acceptance_rows
+from afedpg.acceptance import search
+from afedpg.acceptance.rows import METHODS, ROWS, WAITING, Found, Row, final_evaluation, last_quarter
+from afedpg.acceptance.search import Point
+from afedpg.experiments import spent
 from afedpg.experiments.choices import Choices, Method
 from afedpg.experiments.jobs import Plan, RunJob, Settings
-from afedpg.experiments.search import Point
 from afedpg.experiments.tables import read, table
 from afedpg.record.database import read_arrivals
 from afedpg.record.folder import RunFolder

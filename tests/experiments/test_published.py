@@ -7,11 +7,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from afedpg.acceptance.published import PUBLISHED, by_curve, comparison, draw, return_at
 from afedpg.errors import AfedpgError
 from afedpg.experiments.choices import Choices, Method
 from afedpg.experiments.curves import Curve, Key
 from afedpg.experiments.jobs import Plan, RunJob
-from afedpg.experiments.published import PUBLISHED, by_curve, comparison, draw, return_at
 
 KEY = Key("hopper", Method("afedpg"), 4)
 

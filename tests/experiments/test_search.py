@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
+from afedpg.acceptance import search
+from afedpg.acceptance.search import SPACES, Point, Space
 from afedpg.config import flat
-from afedpg.experiments import search
 from afedpg.experiments.choices import Choices
 from afedpg.experiments.jobs import RunJob
-from afedpg.experiments.search import SPACES, Point, Space
 
 CHOICES = Choices("full", Path("nowhere"), 1, preset="paper")
 AFEDPG = SPACES["afedpg"]

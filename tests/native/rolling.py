@@ -8,13 +8,13 @@ import gymnasium
 import numpy as np
 from numpy.typing import NDArray
 
-from afedpg.agent.environments import Environments, MakeEnv, make_environment
-from afedpg.agent.native import NativeSampler, native_sampler
-from afedpg.agent.policy import MlpPolicy
-from afedpg.agent.rollout import Rollout
-from afedpg.agent.sampler import GymnasiumSampler
 from afedpg.config import from_settings
 from afedpg.messages import AgentState, Floats
+from afedpg.policy.mlp import MlpPolicy
+from afedpg.sampling.environments import Environments, MakeEnv, make_environment
+from afedpg.sampling.gymnasium import GymnasiumSampler
+from afedpg.sampling.native.sampler import NativeSampler, native_sampler
+from afedpg.sampling.rollout import Rollout
 from afedpg.seeding import stream, thaw
 
 

@@ -13,14 +13,14 @@ import pytest
 from afedpg import compiled
 
 PROGRAM = """
-from afedpg.agent import closed_loop
-from afedpg.agent.environments import Environments
-from afedpg.agent.policy import MlpPolicy
+from afedpg.sampling.native import closed_loop
+from afedpg.sampling.environments import Environments
+from afedpg.policy.mlp import MlpPolicy
 from afedpg.config import from_settings
 from afedpg.seeding import stream
 
 environments = Environments(from_settings({"task": "Hopper-v4", "agents": 1}))
-from afedpg.agent.native import native_sampler
+from afedpg.sampling.native.sampler import native_sampler
 policy = MlpPolicy(11, 3, True, (64, 64))
 sampler = native_sampler(environments, policy, 10, False)
 assert not isinstance(sampler, str), sampler
@@ -77,9 +77,12 @@ def test_the_cache_depends_on_every_file_with_compiled_code(tmp_path: Path, monk
     monkeypatch.setattr(compiled, "__file__", str(here / "compiled.py"))
     seen = {compiled._fingerprint()}
     files = ["compiled.py", "server/kernels.py"]
-    files += [f"agent/{name}.py" for name in ("forward", "closed_loop", "mujoco_library", "advantage")]
+    files += ["policy/forward.py", "agent/estimators/advantage.py"]
+    files += [f"sampling/native/{name}.py" for name in ("closed_loop", "mujoco_library")]
     files += [f"agent/compute/{name}.py" for name in ("blocks", "products", "network", "local_steps")]
-    files += [f"agent/tasks/{name}.py" for name in ("task", "swimmer", "walker", "ant", "humanoid", "pendulum")]
+    files += [
+        f"sampling/native/tasks/{name}.py" for name in ("task", "swimmer", "walker", "ant", "humanoid", "pendulum")
+    ]
     for name in files:
         with (here / name).open("a") as file:
             file.write("# another line\n")

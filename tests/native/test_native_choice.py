@@ -11,13 +11,13 @@ import gymnasium
 import numpy as np
 import pytest
 
-from afedpg.agent import closed_loop, mujoco_library
-from afedpg.agent.environments import Environments, make_environment
-from afedpg.agent.native import NativeSampler, native_sampler
-from afedpg.agent.policy import MlpPolicy
-from afedpg.agent.simulation import body_of
 from afedpg.config import from_settings
 from afedpg.errors import AfedpgError, ConfigError
+from afedpg.policy.mlp import MlpPolicy
+from afedpg.sampling.environments import Environments, make_environment
+from afedpg.sampling.native import closed_loop, mujoco_library
+from afedpg.sampling.native.sampler import NativeSampler, native_sampler
+from afedpg.sampling.native.simulation import body_of
 
 from .rolling import Pair, assert_same_rollout
 

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from afedpg.agent import forward
+from afedpg.policy import forward
 
 widths = st.lists(st.integers(1, 40), min_size=2, max_size=5)
 

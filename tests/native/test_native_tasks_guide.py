@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from afedpg.agent.verification import verify_task
 from afedpg.errors import AfedpgError
+from afedpg.sampling.native.verification import verify_task
 
 GUIDE = Path(__file__).parents[2] / "docs" / "native-tasks.md"
 

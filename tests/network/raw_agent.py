@@ -10,10 +10,10 @@ from typing import Any
 import grpc
 
 from afedpg.config import Config
-from afedpg.engine.grpc import federation_pb2 as pb
-from afedpg.engine.grpc import wire
-from afedpg.engine.grpc.terms import terms
 from afedpg.messages import Task
+from afedpg.transport.grpc import federation_pb2 as pb
+from afedpg.transport.grpc import wire
+from afedpg.transport.grpc.terms import terms
 
 
 class RawAgent:

@@ -9,19 +9,19 @@ from typing import Any
 
 from afedpg.config import Config
 from afedpg.engine.federation import Federation
-from afedpg.engine.grpc import federation_pb2 as pb
-from afedpg.engine.grpc import wire
-from afedpg.engine.grpc.port import AgentPort
-from afedpg.engine.grpc.rates import Bucket
-from afedpg.engine.grpc.roster import Roster
-from afedpg.engine.grpc.service import Service, Terms
-from afedpg.engine.grpc.terms import expected, terms
 from afedpg.engine.live import LiveEngine
-from afedpg.engine.training import Own, prepare
 from afedpg.messages import Event, Task
 from afedpg.record import folder as folders
 from afedpg.record.recorder import Recorder
+from afedpg.runs.train import Own, prepare
 from afedpg.server.admission import Limits
+from afedpg.transport.grpc import federation_pb2 as pb
+from afedpg.transport.grpc import wire
+from afedpg.transport.grpc.port import AgentPort
+from afedpg.transport.grpc.rates import Bucket
+from afedpg.transport.grpc.roster import Roster
+from afedpg.transport.grpc.service import Service, Terms
+from afedpg.transport.grpc.terms import expected, terms
 
 
 class Line:

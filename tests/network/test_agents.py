@@ -10,14 +10,14 @@ import pytest
 from federations import site, wait_until
 
 from afedpg.config import LONGEST_LEASE, SHORTEST_LEASE, from_settings
-from afedpg.engine.grpc import federation_pb2 as pb
-from afedpg.engine.grpc.client import Agent, AgentOptions
-from afedpg.engine.grpc.keep import StateFile
-from afedpg.engine.grpc.listener import _options
-from afedpg.engine.grpc.visit import Visit
-from afedpg.engine.grpc.wire import Refused
 from afedpg.engine.workloads import BuildWorkload
 from afedpg.messages import Task, TaskId
+from afedpg.transport.grpc import federation_pb2 as pb
+from afedpg.transport.grpc.client import Agent, AgentOptions
+from afedpg.transport.grpc.keep import StateFile
+from afedpg.transport.grpc.listener import _options
+from afedpg.transport.grpc.visit import Visit
+from afedpg.transport.grpc.wire import Refused
 from afedpg.validation import validate
 
 

@@ -18,11 +18,11 @@ from federations import Site, site, wait_until
 from raw_agent import RawAgent, raw_agent
 
 from afedpg.config import from_settings
-from afedpg.engine.grpc import certs
-from afedpg.engine.grpc import federation_pb2 as pb
-from afedpg.engine.grpc.certs import Pair, issue, make_certificates, new_authority
-from afedpg.engine.grpc.tls import Identity
 from afedpg.errors import ConfigError
+from afedpg.transport.grpc import certs
+from afedpg.transport.grpc import federation_pb2 as pb
+from afedpg.transport.grpc.certs import Pair, issue, make_certificates, new_authority
+from afedpg.transport.grpc.tls import Identity
 
 SIZE = 20
 CONFIG = from_settings({"task": "quadratic", "dimension": SIZE})

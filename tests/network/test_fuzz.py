@@ -15,11 +15,11 @@ import pytest
 from served import Served
 
 from afedpg.config import from_settings
-from afedpg.engine.grpc import federation_pb2 as pb
-from afedpg.engine.grpc.wire import encode_report
-from afedpg.engine.replay import replay
 from afedpg.messages import Event, Moments, Report, Stats, Task
+from afedpg.runs.replay import replay
 from afedpg.server.state import to_tree
+from afedpg.transport.grpc import federation_pb2 as pb
+from afedpg.transport.grpc.wire import encode_report
 
 COUNT = int(os.environ.get("AFEDPG_FUZZ", "4000"))
 SIZE = 16

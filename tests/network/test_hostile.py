@@ -12,10 +12,10 @@ from federations import site, wait_until
 from raw_agent import RawAgent, raw_agent
 
 from afedpg.config import from_settings
-from afedpg.engine.grpc import federation_pb2 as pb
-from afedpg.engine.grpc.wire import encode_report
-from afedpg.engine.replay import replay
 from afedpg.messages import Moments, Report, Stats, Task, TaskId
+from afedpg.runs.replay import replay
+from afedpg.transport.grpc import federation_pb2 as pb
+from afedpg.transport.grpc.wire import encode_report
 
 SIZE = 20
 CONFIG = from_settings({"task": "quadratic", "dimension": SIZE, "agents": 2})

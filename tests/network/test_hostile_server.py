@@ -13,14 +13,14 @@ import numpy as np
 import pytest
 
 from afedpg.config import Config, from_settings
-from afedpg.engine.grpc import federation_pb2 as pb
-from afedpg.engine.grpc import wire
-from afedpg.engine.grpc.client import AgentOptions, run_agent
-from afedpg.engine.grpc.terms import agree, terms
-from afedpg.engine.grpc.wire import Damaged, Refused
 from afedpg.engine.workloads import BuildWorkload
 from afedpg.errors import AfedpgError, ConfigError
 from afedpg.messages import Moments, Task, TaskId
+from afedpg.transport.grpc import federation_pb2 as pb
+from afedpg.transport.grpc import wire
+from afedpg.transport.grpc.client import AgentOptions, run_agent
+from afedpg.transport.grpc.terms import agree, terms
+from afedpg.transport.grpc.wire import Damaged, Refused
 from afedpg.validation import validate
 
 CONFIG = from_settings({"task": "CartPole-v1", "hidden": (4,), "steps": 16})

@@ -13,14 +13,14 @@ import pytest
 from served import Served
 
 from afedpg.config import from_settings
-from afedpg.engine.grpc import federation_pb2 as pb
-from afedpg.engine.grpc.port import AgentPort
-from afedpg.engine.grpc.wire import encode_report
 from afedpg.engine.process import DeadEnd
 from afedpg.engine.stall import Stall
-from afedpg.engine.status import recall
 from afedpg.messages import Moments, Report, Stats, Task
 from afedpg.server.moments import take
+from afedpg.terminal.status import recall
+from afedpg.transport.grpc import federation_pb2 as pb
+from afedpg.transport.grpc.port import AgentPort
+from afedpg.transport.grpc.wire import encode_report
 
 SIZE = 6
 
@@ -354,7 +354,7 @@ def test_who_is_being_sent_a_task_still_hears_the_last_word(tmp_path: Path, last
 def test_a_line_that_takes_nothing_holds_up_the_end_only_so_long(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("afedpg.engine.grpc.port.GOODBYE_SECONDS", 0.05)
+    monkeypatch.setattr("afedpg.transport.grpc.port.GOODBYE_SECONDS", 0.05)
 
     async def test(served: Served) -> None:
         port = await in_mid_write(served)

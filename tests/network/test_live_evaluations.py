@@ -14,17 +14,17 @@ import numpy as np
 import pytest
 from support import curves
 
-from afedpg.engine import live_session
 from afedpg.engine.federation import OnArrival
 from afedpg.engine.live import LiveEngine
-from afedpg.engine.live_session import Parts, keep_record, new_parts, restored_parts, run_live
 from afedpg.engine.process import Interrupted, Interruption
-from afedpg.engine.session import Result
-from afedpg.engine.training import Own, configure
 from afedpg.messages import Arrival, Evaluation, Floats, Task, Vector, Workload
 from afedpg.problems.problem import ProblemWorkload
 from afedpg.record import folder as folders
 from afedpg.record.database import read_arrivals, read_evaluations, read_table
+from afedpg.runs import live_session
+from afedpg.runs.live_session import Parts, keep_record, new_parts, restored_parts, run_live
+from afedpg.runs.session import Result
+from afedpg.runs.train import Own, configure
 
 SETTINGS = {"agents": 1, "iterations": 50, "evaluate_every": 10, "engine": "local"}
 

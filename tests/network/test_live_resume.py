@@ -10,14 +10,14 @@ import pytest
 from federations import reserved_port
 
 import afedpg
-from afedpg.engine import live_session
-from afedpg.engine.grpc.server import Place, resume_server, run_server
-from afedpg.engine.live_session import restored_parts
-from afedpg.engine.training import Own, configure, resume
 from afedpg.errors import AfedpgError, ConfigError
 from afedpg.messages import Restart
 from afedpg.record import folder as folders
 from afedpg.record import journal as journals
+from afedpg.runs import live_session
+from afedpg.runs.live_session import restored_parts
+from afedpg.runs.serve import Place, resume_server, run_server
+from afedpg.runs.train import Own, configure, resume
 
 SETTINGS = {"agents": 1, "iterations": 10, "engine": "local"}
 HERE = Place("127.0.0.1:0")

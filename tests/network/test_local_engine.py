@@ -14,7 +14,7 @@ from twin import check_draws
 
 import afedpg
 from afedpg.config import METHODS
-from afedpg.engine.replay import replay
+from afedpg.runs.replay import replay
 
 SETTINGS = ("quadratic", "--engine", "local", "--iterations", 10**6, "--dimension", 50, "--keep-reports")
 

@@ -20,13 +20,13 @@ from cryptography.hazmat.primitives import serialization
 from federations import Site, site, wait_until
 
 from afedpg.config import from_settings
-from afedpg.engine.grpc import federation_pb2 as pb
-from afedpg.engine.grpc.certs import Pair, issue, make_certificates, new_authority
-from afedpg.engine.grpc.client import FIRST_PAUSE, Agent, AgentOptions, Pause
-from afedpg.engine.grpc.probe import misfit
-from afedpg.engine.grpc.wire import encode_task
 from afedpg.engine.workloads import BuildWorkload
 from afedpg.messages import Task, TaskId
+from afedpg.transport.grpc import federation_pb2 as pb
+from afedpg.transport.grpc.certs import Pair, issue, make_certificates, new_authority
+from afedpg.transport.grpc.client import FIRST_PAUSE, Agent, AgentOptions, Pause
+from afedpg.transport.grpc.probe import misfit
+from afedpg.transport.grpc.wire import encode_task
 
 Spoil = Callable[[Path, Site], None]
 

@@ -23,17 +23,17 @@ from raw_agent import raw_agent
 from afedpg.commands.network import _log_to_stderr
 from afedpg.config import from_settings
 from afedpg.dashboard.tail import status_of
-from afedpg.engine.grpc import federation_pb2 as pb
-from afedpg.engine.grpc import wire
-from afedpg.engine.grpc.rates import Repeats
-from afedpg.engine.grpc.terms import agree, terms
-from afedpg.engine.grpc.tls import Identity
-from afedpg.engine.grpc.wire import Refused
 from afedpg.engine.live import worth_a_line
-from afedpg.engine.status import table
 from afedpg.errors import AfedpgError
 from afedpg.messages import Report, Stats
-from afedpg.terminal import MOST_SAID, of_peer
+from afedpg.terminal.status import table
+from afedpg.terminal.text import MOST_SAID, of_peer
+from afedpg.transport.grpc import federation_pb2 as pb
+from afedpg.transport.grpc import wire
+from afedpg.transport.grpc.rates import Repeats
+from afedpg.transport.grpc.terms import agree, terms
+from afedpg.transport.grpc.tls import Identity
+from afedpg.transport.grpc.wire import Refused
 
 SIZE = 20
 CONFIG = from_settings({"task": "quadratic", "dimension": SIZE, "agents": 2})
@@ -226,7 +226,7 @@ def test_repeats_are_forgotten_and_bounded() -> None:
 
 def test_what_a_ray_actor_raises_is_one_line() -> None:
     exceptions = pytest.importorskip("ray.exceptions")
-    from afedpg.engine.ray.crowd import _first_line, _last_line
+    from afedpg.transport.ray.crowd import _first_line, _last_line
 
     error = exceptions.RayError("\x1b[2J" + "A" * 1000 + "\nTraceback\nValueError: EVIL\x1b[2J\x00" + "A" * 1000)
     assert _first_line(error).startswith("RayError: \\x1b[2JAAA")

@@ -11,7 +11,7 @@ import pytest
 from served import Served
 
 from afedpg.config import from_settings
-from afedpg.engine.grpc.rates import Bucket
+from afedpg.transport.grpc.rates import Bucket
 
 
 def test_a_bucket_has_its_burst_and_then_its_rate() -> None:

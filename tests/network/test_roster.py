@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from afedpg.engine.grpc import roster as rosters
-from afedpg.engine.grpc.roster import Roster, read_list
 from afedpg.errors import AfedpgError, ConfigError
+from afedpg.transport.grpc import roster as rosters
+from afedpg.transport.grpc.roster import Roster, read_list
 
 
 def edit(file: Path, text: str) -> None:

@@ -17,11 +17,11 @@ from federations import site, wait_until
 from served import Served
 
 from afedpg.config import from_settings
-from afedpg.engine.grpc import descriptors
-from afedpg.engine.grpc.descriptors import RESERVE, raise_limit, room_for_connections
-from afedpg.engine.grpc.service import MOST_SILENT
-from afedpg.engine.replay import replay
 from afedpg.record import checkpoint
+from afedpg.runs.replay import replay
+from afedpg.transport.grpc import descriptors
+from afedpg.transport.grpc.descriptors import RESERVE, raise_limit, room_for_connections
+from afedpg.transport.grpc.service import MOST_SILENT
 
 STRANGERS, FILES = 1100, 1024
 

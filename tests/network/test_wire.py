@@ -12,11 +12,11 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
 from afedpg.config import from_settings
-from afedpg.engine.grpc import federation_pb2 as pb
-from afedpg.engine.grpc import wire
-from afedpg.engine.grpc.terms import agree, terms
-from afedpg.engine.grpc.wire import Expected, Refused
 from afedpg.messages import Moments, Report, Stats, Task, TaskId
+from afedpg.transport.grpc import federation_pb2 as pb
+from afedpg.transport.grpc import wire
+from afedpg.transport.grpc.terms import agree, terms
+from afedpg.transport.grpc.wire import Expected, Refused
 
 number = st.integers(0, 2**63 - 1)
 vectors = arrays(np.float32, st.integers(1, 300), elements=st.floats(-(2.0**100), 2.0**100, width=32))

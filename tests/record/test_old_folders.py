@@ -13,11 +13,11 @@ import pytest
 
 from afedpg import load_policy, replay, resume
 from afedpg.dashboard.catalog import Catalog
-from afedpg.engine.evaluation import evaluate_run
-from afedpg.engine.live_session import restored_parts
-from afedpg.engine.training import Own
 from afedpg.record import checkpoint
 from afedpg.record import folder as folders
+from afedpg.runs.evaluate import evaluate_run
+from afedpg.runs.live_session import restored_parts
+from afedpg.runs.train import Own
 
 FOLDERS = Path(__file__).parent / "folders_of_0_1_0"
 VIRTUAL = ["afedpg-virtual", "a3c-virtual"]

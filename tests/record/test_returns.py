@@ -11,10 +11,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from afedpg.config import from_settings
-from afedpg.display import Display
 from afedpg.messages import Arrival, Evaluation, Stats, TaskId
 from afedpg.record.database import Database
 from afedpg.record.returns import LateReturns, Returns, read_returns
+from afedpg.terminal.progress import Display
 
 
 def arrival(gradient: int, returns: tuple[float, ...]) -> Arrival:

@@ -14,30 +14,30 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from afedpg.agent import gradient
-from afedpg.agent.advantage import Row, bootstrapped_returns, gae, standardized
-from afedpg.agent.baseline import Baseline, LinearBaseline, NoBaseline
+from afedpg.agent.baselines.linear import Baseline, LinearBaseline, NoBaseline
+from afedpg.agent.baselines.mlp import MlpBaseline
 from afedpg.agent.compute.choice import native_kernels
 from afedpg.agent.compute.kernels import CriticKernels
-from afedpg.agent.critic import MlpBaseline
-from afedpg.agent.environments import Environments, MakeEnv, time_limit
-from afedpg.agent.evaluate import MOST_STEPS, evaluate
-from afedpg.agent.native import native_sampler
-from afedpg.agent.normalizer import moments_of
-from afedpg.agent.policy import MlpPolicy, Policy
-from afedpg.agent.policy_file import PolicyFile, contents
-from afedpg.agent.rollout import Rollout
-from afedpg.agent.sampler import GymnasiumSampler, Sampler
-from afedpg.agent.spaces import BoxActions
+from afedpg.agent.estimators import gradient
+from afedpg.agent.estimators.advantage import Row, bootstrapped_returns, gae, standardized
 from afedpg.config import AgentConfig, Config
 from afedpg.errors import ConfigError
+from afedpg.export.policy_file import PolicyFile, contents
 from afedpg.messages import AgentState, Evaluation, Floats, Moments, Report, Stats, Task, Vector
+from afedpg.policy.mlp import MlpPolicy, Policy
+from afedpg.sampling.environments import Environments, MakeEnv, time_limit
+from afedpg.sampling.evaluate import MOST_STEPS, evaluate
+from afedpg.sampling.gymnasium import GymnasiumSampler, Sampler
+from afedpg.sampling.native.sampler import native_sampler
+from afedpg.sampling.normalizer import moments_of
+from afedpg.sampling.rollout import Rollout
+from afedpg.sampling.spaces import BoxActions
 from afedpg.seeding import Purpose, branch, stream
 
 _log = logging.getLogger("afedpg")
 
 if TYPE_CHECKING:
-    from afedpg.agent.own_policy import MakePolicy
+    from afedpg.policy.own import MakePolicy
 
 
 class EnvironmentWorkload:
@@ -231,7 +231,7 @@ def choose_baseline(agent: AgentConfig, observations: int, kernels: CriticKernel
 def make_the_policy(config: Config, environments: Environments, make_policy: MakePolicy | None) -> Policy:
     observations, actions = environments.observations, environments.actions
     if make_policy is not None:
-        from afedpg.agent.own_policy import ModulePolicy
+        from afedpg.policy.own import ModulePolicy
 
         generator = stream(config.seed, "theta")
         return ModulePolicy.make(make_policy, observations.space, actions.space, generator)

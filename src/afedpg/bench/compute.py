@@ -27,11 +27,11 @@ from afedpg.agent.compute.kernels import CriticKernels, Learner, PolicyKernels, 
 from afedpg.agent.compute.local_steps import Adam
 from afedpg.agent.compute.objectives import Clipped
 from afedpg.agent.compute.products import Flat, Matrix, multiply
-from afedpg.agent.forward import aligned
 from afedpg.bench.compute_torch import TorchSide
 from afedpg.bench.rows import compared
 from afedpg.compiled import fast_jit
 from afedpg.errors import ConfigError
+from afedpg.policy.forward import aligned
 
 NETWORKS = ("64x64", "256x256", "512x512")
 STEPS = {"64x64": 2048}  # timesteps of a report

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from afedpg.agent.compute.objectives import Clipped
-from afedpg.agent.policy import HALF_LOG_TWO_PI
+from afedpg.policy.mlp import HALF_LOG_TWO_PI
 
 
 class TorchSide:

@@ -25,9 +25,9 @@ from typing import Any
 
 from afedpg.dashboard.catalog import Catalog
 from afedpg.dashboard.follow import Follower
-from afedpg.engine.training import configure
-from afedpg.engine.training import run as train_run
 from afedpg.record.database import Database, read_arrivals
+from afedpg.runs.train import configure
+from afedpg.runs.train import run as train_run
 
 AGENTS, ITERATIONS = 64, 1563
 NEW_ROWS = 500

@@ -15,15 +15,15 @@ from typing import Any
 
 import torch
 
-from afedpg.agent import gradient
+from afedpg.agent.estimators import gradient
 from afedpg.agent.work import EnvironmentWorkload
 from afedpg.bench.train import PRESETS
 from afedpg.engine.federation import Federation
-from afedpg.engine.training import Own, configure, prepare
 from afedpg.errors import ConfigError
 from afedpg.messages import Join
 from afedpg.record import folder
 from afedpg.record.recorder import Recorder
+from afedpg.runs.train import Own, configure, prepare
 
 STAGES = ("rollout", "values", "critic", "gradient", "other work", "server and record")
 

@@ -26,14 +26,14 @@ import numpy as np
 
 from afedpg.bench.rows import check_tasks
 from afedpg.config import from_settings
-from afedpg.engine.grpc import federation_pb2 as pb
-from afedpg.engine.grpc import wire
-from afedpg.engine.grpc.calls import EOF, open_work
-from afedpg.engine.grpc.certs import make_certificates
-from afedpg.engine.grpc.terms import terms
-from afedpg.engine.grpc.tls import Identity
 from afedpg.errors import AfedpgError
 from afedpg.messages import Report, Stats, TaskId
+from afedpg.transport.grpc import federation_pb2 as pb
+from afedpg.transport.grpc import wire
+from afedpg.transport.grpc.calls import EOF, open_work
+from afedpg.transport.grpc.certs import make_certificates
+from afedpg.transport.grpc.terms import terms
+from afedpg.transport.grpc.tls import Identity
 
 SIZES = {"swimmer": 4_868, "humanoid": 727_074}  # the paper's smallest and largest policy
 CLIENTS = 8

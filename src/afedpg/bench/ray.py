@@ -23,11 +23,11 @@ import numpy as np
 
 from afedpg.bench.rows import check_tasks, compared
 from afedpg.config import Config
-from afedpg.engine.live_session import keep_record, new_parts
-from afedpg.engine.training import Own, configure
-from afedpg.engine.training import run as train_run
 from afedpg.engine.workloads import BuildWorkload
 from afedpg.messages import AgentState, Arrival, Floats, Report, Stats, Task, Vector
+from afedpg.runs.live_session import keep_record, new_parts
+from afedpg.runs.train import Own, configure
+from afedpg.runs.train import run as train_run
 
 SIZES = {"swimmer": 4_868, "hopper": 69_638, "walker2d": 274_956, "humanoid": 727_074}
 TRAINED = "hopper"
@@ -126,8 +126,8 @@ class _Over(Exception):
 
 def _taken_in(parameters: int) -> Rate:
     """Gradients through the whole engine."""
-    from afedpg.engine.ray.cluster import cluster
-    from afedpg.engine.ray.run import serve
+    from afedpg.runs.ray import serve
+    from afedpg.transport.ray.cluster import cluster
 
     config = configure(
         "quadratic", None, {"engine": "ray", "agents": ACTORS, "iterations": 10**7, "dimension": parameters}
@@ -152,7 +152,7 @@ def _bare(parameters: int) -> float:
     """The same vectors through Ray alone."""
     import ray
 
-    from afedpg.engine.ray.cluster import cluster
+    from afedpg.transport.ray.cluster import cluster
 
     config = configure("quadratic", None, {"engine": "ray", "agents": ACTORS, "dimension": parameters})
     with cluster(config, Own().workload(config)()):

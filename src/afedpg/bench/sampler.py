@@ -20,15 +20,15 @@ from typing import Any
 import numpy as np
 import torch
 
-from afedpg.agent import closed_loop
-from afedpg.agent.environments import Environments, Episode
-from afedpg.agent.native import NativeSampler, native_sampler
-from afedpg.agent.policy import MlpPolicy
-from afedpg.agent.simulation import Body, body_of
 from afedpg.bench.rows import compared
 from afedpg.config import Config, from_settings
 from afedpg.errors import AfedpgError
 from afedpg.messages import AgentState, Floats, Moments
+from afedpg.policy.mlp import MlpPolicy
+from afedpg.sampling.environments import Environments, Episode
+from afedpg.sampling.native import closed_loop
+from afedpg.sampling.native.sampler import NativeSampler, native_sampler
+from afedpg.sampling.native.simulation import Body, body_of
 from afedpg.seeding import stream, thaw
 
 # the paper's networks and timesteps per gradient

@@ -26,11 +26,11 @@ from afedpg.bench import sampler
 from afedpg.bench.rows import compared
 from afedpg.config import Config
 from afedpg.engine.federation import Federation
-from afedpg.engine.training import Own, configure, prepare
 from afedpg.errors import AfedpgError
 from afedpg.messages import Join
 from afedpg.record import folder
 from afedpg.record.recorder import Recorder
+from afedpg.runs.train import Own, configure, prepare
 
 PRESETS = {"swimmer": "paper", "hopper": "tuned", "walker2d": "tuned", "humanoid": "tuned"}
 LIMIT, OURS, A2C = sampler.LIMIT, "training", "Stable-Baselines3 A2C"

@@ -12,8 +12,8 @@ from typing import Any
 
 import psutil
 
-from afedpg.engine.training import configure
-from afedpg.engine.training import run as train_run
+from afedpg.runs.train import configure
+from afedpg.runs.train import run as train_run
 
 FEW, MANY = 100, 10_000
 ARRIVALS = 100_000

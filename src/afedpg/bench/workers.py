@@ -11,9 +11,9 @@ from collections.abc import Sequence
 from typing import Any
 
 from afedpg.bench.rows import compared
-from afedpg.engine.training import configure
-from afedpg.engine.training import run as train_run
 from afedpg.messages import Arrival, Vector
+from afedpg.runs.train import configure
+from afedpg.runs.train import run as train_run
 
 AGENTS, ITERATIONS = 8, 8
 

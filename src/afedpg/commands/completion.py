@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from afedpg import config as configuration
-from afedpg.agent.tasks import GYMNASIUM
 from afedpg.commands import shells
 from afedpg.commands.export import FORMATS
 from afedpg.commands.parser import command
 from afedpg.experiments.choices import EXPERIMENTS, SCALES
+from afedpg.sampling.native.tasks import GYMNASIUM
 
 PLACES = {"RUN": "run", "RUN|HOST:PORT": "run", "FILE": "file", "DIR": "folder"}  # what a metavar stands for
 

@@ -33,7 +33,7 @@ def add_commands(commands: Any) -> None:
 
 
 def _evaluate(options: argparse.Namespace) -> int:
-    from afedpg.engine.evaluation import evaluate_run, film_run
+    from afedpg.runs.evaluate import evaluate_run, film_run
 
     trust = trusts_code(options)
     if options.video:  # first: a video that cannot be made says so before the episodes are spent
@@ -49,7 +49,7 @@ def _evaluate(options: argparse.Namespace) -> int:
 
 
 def _replay(options: argparse.Namespace) -> int:
-    from afedpg.engine.replay import recompute, replay
+    from afedpg.runs.replay import recompute, replay
 
     trust = trusts_code(options)
     if options.recompute:

@@ -26,8 +26,8 @@ def add_commands(commands: Any) -> None:
 def _export(options: argparse.Namespace) -> int:
     if options.to not in FORMATS:
         raise ConfigError(f"to: unknown '{options.to}'; choose from {', '.join(FORMATS)}")
-    from afedpg.agent.onnx_file import to_onnx
-    from afedpg.agent.policy_file import read_policy
+    from afedpg.export.onnx_file import to_onnx
+    from afedpg.export.policy_file import read_policy
     from afedpg.record.disk import write_bytes
     from afedpg.record.folder import open_run
 

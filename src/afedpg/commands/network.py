@@ -17,7 +17,7 @@ from afedpg.errors import ConfigError
 from afedpg.validation import validate
 
 if TYPE_CHECKING:
-    from afedpg.engine.grpc.server import Place
+    from afedpg.runs.serve import Place
 
 LISTEN = "127.0.0.1:7443"
 
@@ -54,11 +54,11 @@ def _add_identity(parser: Any, what: str) -> None:
 
 def _server(options: argparse.Namespace) -> int:
     _one_thread_from_the_start()
-    from afedpg.display import Display
-    from afedpg.engine.grpc.server import resume_server, run_server
-    from afedpg.engine.training import configure
     from afedpg.record.folder import open_run
     from afedpg.record.trust import check_trust
+    from afedpg.runs.serve import resume_server, run_server
+    from afedpg.runs.train import configure
+    from afedpg.terminal.progress import Display
 
     _log_to_stderr()
     place, out = _place(options), Path(options.out)
@@ -79,7 +79,7 @@ def _server(options: argparse.Namespace) -> int:
 
 
 def _place(options: argparse.Namespace) -> Place:
-    from afedpg.engine.grpc.server import Place
+    from afedpg.runs.serve import Place
 
     _check_identity(options)
     if options.insecure:
@@ -118,10 +118,10 @@ def _add_agent(commands: Any) -> None:
 
 def _agent(options: argparse.Namespace) -> int:
     _one_thread_from_the_start()
-    from afedpg.engine.grpc.client import AgentOptions, be_agent
-    from afedpg.engine.grpc.roster import check_name
-    from afedpg.engine.grpc.tls import Identity, require_loopback, split_address
     from afedpg.engine.workloads import BuildWorkload
+    from afedpg.transport.grpc.client import AgentOptions, be_agent
+    from afedpg.transport.grpc.roster import check_name
+    from afedpg.transport.grpc.tls import Identity, require_loopback, split_address
 
     _log_to_stderr()
     host, _ = split_address(options.connect, "connect")
@@ -169,7 +169,7 @@ def _add_certs(commands: Any) -> None:
 
 
 def _certs(options: argparse.Namespace) -> int:
-    from afedpg.engine.grpc.certs import agent_names, make_certificates, words
+    from afedpg.transport.grpc.certs import agent_names, make_certificates, words
 
     agents = agent_names(options.agents)
     made = make_certificates(Path(options.folder), words(options.host), agents, options.days)
@@ -190,8 +190,8 @@ def _add_status(commands: Any) -> None:
 
 
 def _status(options: argparse.Namespace) -> int:
-    from afedpg.engine.status import stored, table
     from afedpg.record.folder import open_run
+    from afedpg.terminal.status import stored, table
 
     folder = Path(options.where)
     document = stored(open_run(folder)) if folder.is_dir() else _asked_status(options)
@@ -200,8 +200,8 @@ def _status(options: argparse.Namespace) -> int:
 
 
 def _asked_status(options: argparse.Namespace) -> dict[str, Any]:
-    from afedpg.engine.grpc.ask import ask_status
-    from afedpg.engine.grpc.tls import Identity, require_loopback, split_address
+    from afedpg.transport.grpc.ask import ask_status
+    from afedpg.transport.grpc.tls import Identity, require_loopback, split_address
 
     host, _ = split_address(options.where, "where")
     if options.cert is None:
@@ -216,7 +216,7 @@ def _check_identity(options: argparse.Namespace) -> None:
 
 
 def _log_to_stderr() -> None:
-    from afedpg.terminal import StderrHandler
+    from afedpg.terminal.text import StderrHandler
 
     logging.basicConfig(handlers=[StderrHandler()], level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
 

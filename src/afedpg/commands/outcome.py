@@ -8,11 +8,11 @@ import json
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from afedpg.terminal import printable
+from afedpg.terminal.text import printable
 
 if TYPE_CHECKING:
-    from afedpg.engine.session import Result
     from afedpg.messages import Evaluation
+    from afedpg.runs.session import Result
 
 
 def show_evaluations(evaluations: Sequence[Evaluation]) -> None:

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NoReturn
 
-from afedpg.terminal import printable
+from afedpg.terminal.text import printable
 
 RUNS = Path("runs")
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from afedpg.commands.parser import RUNS, command
 from afedpg.errors import ConfigError
-from afedpg.terminal import GAP, printable
+from afedpg.terminal.text import GAP, printable
 
 if TYPE_CHECKING:
     from afedpg.record.folder import RunSummary

@@ -43,9 +43,9 @@ def _train(options: argparse.Namespace) -> int:
 
 
 def _train_one(options: argparse.Namespace, settings: dict[str, Any], several: bool) -> None:
-    from afedpg.display import Display
-    from afedpg.engine.training import configure, run
     from afedpg.record.folder import default_path
+    from afedpg.runs.train import configure, run
+    from afedpg.terminal.progress import Display
 
     config = configure(options.task, options.preset, settings)
     out = Path(options.out) if options.out else default_path(RUNS, config)
@@ -57,9 +57,9 @@ def _train_one(options: argparse.Namespace, settings: dict[str, Any], several: b
 
 
 def _resume(options: argparse.Namespace) -> int:
-    from afedpg.display import Display
-    from afedpg.engine.training import Own, resume
     from afedpg.record.folder import open_run
+    from afedpg.runs.train import Own, resume
+    from afedpg.terminal.progress import Display
 
     config = open_run(Path(options.run)).config()
     trust = trusts_code(options)

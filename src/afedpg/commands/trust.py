@@ -16,7 +16,7 @@ def trusts_code(options: argparse.Namespace) -> bool:
     """As the flag says; without it, whoever sits at a terminal is asked."""
     from afedpg.record.folder import open_run
     from afedpg.record.trust import unknown_code
-    from afedpg.terminal import printable
+    from afedpg.terminal.text import printable
 
     if options.trust_code:
         return True

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from afedpg.errors import AfedpgError
 from afedpg.record.database import reading
-from afedpg.terminal import of_peer
+from afedpg.terminal.text import of_peer
 
 CHUNK = 10_000  # rows read at once: a long run arrives in pieces, and the page draws the first while it waits
 MEASURED = ("mean_return", "gradient_norm", "step_length", "lookahead_length")  # may be unknown, or infinite

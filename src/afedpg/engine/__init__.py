@@ -1,0 +1,1 @@
+"""Who decides when agents and server meet: virtual time or real time."""

@@ -326,7 +326,7 @@ class LiveEngine:
                 self.fail(error)
 
     def status(self) -> str:
-        from afedpg.engine.status import describe
+        from afedpg.terminal.status import describe
 
         return describe(self)
 

@@ -14,7 +14,7 @@ from afedpg.messages import Workload
 from afedpg.problems import ProblemWorkload, make_problem
 
 MakeEnv = Callable[[int], Any]  # agent -> its gymnasium.Env
-MakePolicy = Callable[[Any, Any], Any]  # observation space, action space -> a torch module; see agent/own_policy.py
+MakePolicy = Callable[[Any, Any], Any]  # observation space, action space -> a torch module; see policy/own.py
 
 
 @dataclass(frozen=True)

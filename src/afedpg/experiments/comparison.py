@@ -17,7 +17,7 @@ from afedpg.experiments.statistics import Interval, t_interval
 from afedpg.record.database import read_totals
 from afedpg.record.folder import RunFolder, read_each, summarize
 from afedpg.record.returns import TRAINING
-from afedpg.terminal import printable
+from afedpg.terminal.text import printable
 
 GAP = "  "
 

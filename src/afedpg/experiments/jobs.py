@@ -19,13 +19,13 @@ from afedpg import __version__
 from afedpg import config as configuration
 from afedpg.config import Config, TimingConfig
 from afedpg.engine.federation import OnArrival
-from afedpg.engine.training import Own, resume, run
 from afedpg.errors import AfedpgError
 from afedpg.experiments.choices import Choices, Method, OwnPart
 from afedpg.experiments.own import own_of
 from afedpg.messages import Arrival, Vector
 from afedpg.record import checkpoint, database
 from afedpg.record.folder import RunFolder
+from afedpg.runs.train import Own, resume, run
 from afedpg.server.schedules import StepPower
 from afedpg.validation import check_heeded, validate
 

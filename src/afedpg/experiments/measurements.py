@@ -14,12 +14,12 @@ from afedpg.engine.crew import Alone
 from afedpg.engine.federation import Federation, OnArrival
 from afedpg.engine.process import Interruption
 from afedpg.engine.timing import make_timing
-from afedpg.engine.training import prepare, run
 from afedpg.engine.virtual import VirtualEngine
 from afedpg.experiments.jobs import GRADIENT_SECONDS, Progress, Settings
 from afedpg.experiments.tables import Table, read, table
 from afedpg.messages import AgentState, Arrival, Evaluation, Floats, Moments, Report, Task, Vector
 from afedpg.problems import ProblemWorkload, make_problem
+from afedpg.runs.train import prepare, run
 
 COLUMNS = "gradients iterations seconds delays gap gradient_norm"
 

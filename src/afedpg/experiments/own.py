@@ -10,9 +10,9 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from afedpg.engine.training import Own
 from afedpg.errors import ConfigError
 from afedpg.experiments.choices import OwnPart
+from afedpg.runs.train import Own
 
 
 @cache

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from types import TracebackType
 
 from afedpg.experiments.jobs import Job
-from afedpg.terminal import Look, Progress
+from afedpg.terminal.text import Look, Progress
 
 PLAIN_SECONDS = 15.0
 

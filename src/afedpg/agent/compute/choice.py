@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from afedpg.agent.compute.kernels import CriticKernels, PolicyKernels
-from afedpg.agent.policy import MlpPolicy, Policy
 from afedpg.config import Config
 from afedpg.errors import ConfigError
+from afedpg.policy.mlp import MlpPolicy, Policy
 
 WIDEST = 2048  # auto: up to here native products win (`afedpg bench compute`); beyond, nobody has measured
 

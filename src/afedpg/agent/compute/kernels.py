@@ -22,8 +22,8 @@ from afedpg.agent.compute import objectives
 from afedpg.agent.compute.local_steps import STATISTICS, Adam, critic_steps, local_steps
 from afedpg.agent.compute.network import make_memory, make_shape, pack, unpack
 from afedpg.agent.compute.objectives import Clipped, Row
-from afedpg.agent.forward import parameter_count
 from afedpg.compiled import is_cached
+from afedpg.policy.forward import parameter_count
 
 CHUNK = 256  # rows at a time: the layers' outputs stay in the second cache, and a weight is read once per chunk
 Vector32 = NDArray[np.float32]

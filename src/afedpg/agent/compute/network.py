@@ -16,8 +16,8 @@ from numpy.typing import NDArray
 from afedpg.agent.compute.blocks import COLUMNS
 from afedpg.agent.compute.elementwise import relu, tanh, times_relu_slope, times_tanh_slope
 from afedpg.agent.compute.products import Flat, Matrix, multiply, transpose
-from afedpg.agent.forward import aligned
 from afedpg.compiled import fast_jit, inner_jit
+from afedpg.policy.forward import aligned
 
 Places = NDArray[np.int64]
 Table = NDArray[np.float32]  # [T, columns]

@@ -1,0 +1,1 @@
+"""What is subtracted from the returns: a fit per rollout, or a critic."""

@@ -1,0 +1,130 @@
+"""An MLP as baseline, with Adam and its moments in the agent's flat arrays; native kernels or torch compute it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from afedpg.agent.compute.kernels import CriticKernels, Learner
+from afedpg.agent.compute.local_steps import Adam
+from afedpg.messages import AgentState, Floats
+from afedpg.params import Layout, mlp_shapes
+from afedpg.policy.mlp import initial_mlp, leaves, mlp, to_torch
+from afedpg.seeding import freeze, thaw
+
+if TYPE_CHECKING:
+    import torch
+
+Row = NDArray[np.float64]
+MINIBATCHES = 8  # per pass
+DECAY, SQUARE_DECAY, EPSILON = 0.9, 0.999, 1e-8  # Adam's usual constants
+MEMORY = 0.9  # of the targets' mean and deviation, per report
+
+
+@dataclass(frozen=True)
+class MlpBaseline:
+    """V(s) = mean + deviation MLP(s), where mean and deviation of the targets are followed from report to report."""
+
+    observations: int
+    hidden: tuple[int, ...]
+    rate: float
+    epochs: int
+    device: str = "cpu"
+    kernels: CriticKernels | None = None  # without them torch computes
+
+    @property
+    def layout(self) -> Layout:
+        return Layout(tuple(mlp_shapes("layer", self._widths)))
+
+    @property
+    def _widths(self) -> tuple[int, ...]:
+        return (self.observations, *self.hidden, 1)
+
+    def start(self, generator: np.random.Generator) -> AgentState:
+        weights = self.layout.flatten(initial_mlp("layer", self._widths, 0.01, generator))
+        return {
+            "baseline": weights,
+            "baseline_mean": np.zeros_like(weights),  # Adam's
+            "baseline_square": np.zeros_like(weights),
+            "baseline_updates": np.zeros(1, np.int64),
+            "baseline_targets": np.array([0.0, 0.0]),  # mean and deviation of what it is fitted to
+            "baseline_stream": freeze(generator),
+        }
+
+    def values(self, state: AgentState, observations: Floats) -> Row:
+        mean, deviation = state["baseline_targets"]
+        values: Row = mean + deviation * self._outputs(state["baseline"], observations)
+        return values
+
+    def fit(self, state: AgentState, observations: Floats, targets: Row) -> AgentState:
+        """`epochs` passes of Adam over the rollout in shuffled minibatches."""
+        followed = self._follow(state["baseline_targets"], targets)
+        shuffle = thaw(state["baseline_stream"])
+        passes = np.stack([shuffle.permutation(len(targets)) for _ in range(self.epochs)])
+        before = Learner(
+            state["baseline"], state["baseline_mean"], state["baseline_square"], int(state["baseline_updates"][0])
+        )
+        scaled = (targets - followed[0]) / (followed[1] + 1e-8)
+        minibatches = min(MINIBATCHES, len(targets))
+        if self.kernels is not None:
+            how = Adam(self.rate, 0.0, DECAY, SQUARE_DECAY, EPSILON)
+            after = self.kernels.fit(before, how, observations, scaled, passes, minibatches)
+        else:
+            after = self._fit_in_torch(before, observations, scaled, passes, minibatches)
+        return {
+            "baseline": after.theta,
+            "baseline_mean": after.first,
+            "baseline_square": after.second,
+            "baseline_updates": np.array([after.steps], np.int64),
+            "baseline_targets": followed,
+            "baseline_stream": freeze(shuffle),
+        }
+
+    def _outputs(self, weights: Floats, observations: Floats) -> Row:
+        if self.kernels is not None:
+            return self.kernels.values(weights, observations)
+        import torch
+
+        with torch.no_grad():
+            tensors = leaves(self.layout, to_torch(weights, torch.float32, self.device))
+            output = mlp(tensors, "layer", len(self.hidden) + 1, to_torch(observations, torch.float32, self.device))
+        values: Row = output[:, 0].cpu().numpy().astype(np.float64)
+        return values
+
+    def _fit_in_torch(
+        self, before: Learner, observations: Floats, targets: Row, passes: NDArray[np.int64], minibatches: int
+    ) -> Learner:
+        import torch
+
+        flat, first, second = (
+            to_torch(vector, torch.float32, self.device) for vector in (before.theta, before.first, before.second)
+        )
+        steps, tensors = before.steps, leaves(self.layout, flat)
+        x, y = (to_torch(array, torch.float32, self.device) for array in (observations, targets))
+        for order in passes:
+            for rows in np.array_split(order, minibatches):
+                chosen = to_torch(rows, torch.int64, self.device)
+                error = mlp(tensors, "layer", len(self.hidden) + 1, x[chosen])[:, 0] - y[chosen]
+                gradients = torch.autograd.grad((error * error).mean(), list(tensors.values()))
+                steps += 1
+                self._adam(flat, torch.cat([g.reshape(-1) for g in gradients]), first, second, steps)
+        theta, mean, square = (vector.cpu().numpy().copy() for vector in (flat, first, second))
+        return Learner(theta, mean, square, steps)
+
+    def _follow(self, before: Row, targets: Row) -> Row:
+        now = np.array([targets.mean(), targets.std()])
+        return MEMORY * before + (1 - MEMORY) * now if before.any() else now
+
+    def _adam(
+        self, flat: torch.Tensor, gradient: torch.Tensor, first: torch.Tensor, second: torch.Tensor, updates: int
+    ) -> None:
+        import torch
+
+        with torch.no_grad():
+            first.mul_(DECAY).add_(gradient, alpha=1 - DECAY)
+            second.mul_(SQUARE_DECAY).addcmul_(gradient, gradient, value=1 - SQUARE_DECAY)
+            deviation = (second / (1 - SQUARE_DECAY**updates)).sqrt_().add_(EPSILON)
+            flat.addcdiv_(first, deviation, value=-self.rate / (1 - DECAY**updates))

@@ -1,0 +1,1 @@
+"""A trained policy as a file for use elsewhere."""

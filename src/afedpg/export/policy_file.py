@@ -1,0 +1,239 @@
+"""policy.safetensors: a trained policy with everything needed to act, loadable in one line and free of code.
+
+    load_policy("runs/hopper").act(observation)
+
+Named tensors, the observation statistics and a JSON description. Nothing is unpickled.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+import struct
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from gymnasium import Space, spaces
+from numpy.typing import NDArray
+
+from afedpg.errors import AfedpgError, ConfigError
+from afedpg.messages import Floats, Moments
+from afedpg.params import Layout, policy_layout
+from afedpg.policy.acting import Actor, MlpActor
+from afedpg.sampling.normalizer import scaling
+from afedpg.sampling.spaces import Actions, Observations, actions_of, from_json, observations_of, to_json
+
+FILE_NAME = "policy.safetensors"
+FORMAT = "afedpg-policy-1"
+MEAN, M2 = "observation_statistics.mean", "observation_statistics.m2"
+
+
+@dataclass(frozen=True)
+class PolicyFile:
+    """What the file says, checked."""
+
+    task: str
+    env_kwargs: dict[str, Any]
+    policy: dict[str, Any]  # Policy.describe()
+    observation_space: Space[Any]
+    action_space: Space[Any]
+    layout: Layout
+    theta: Floats
+    statistics: Moments | None
+
+
+def contents(file: PolicyFile) -> tuple[dict[str, NDArray[Any]], dict[str, str]]:
+    """The file's tensors and its metadata."""
+    tensors = {name: np.ascontiguousarray(view) for name, view in file.layout.views(file.theta).items()}
+    if file.statistics is not None:
+        tensors |= {MEAN: np.asarray(file.statistics.mean), M2: np.asarray(file.statistics.m2)}
+    metadata = {
+        "format": FORMAT,
+        "task": file.task,
+        "env_kwargs": json.dumps(file.env_kwargs),
+        "policy": json.dumps(file.policy),
+        "layout": json.dumps(file.layout.shapes),
+        "observation_space": json.dumps(to_json(file.observation_space)),
+        "action_space": json.dumps(to_json(file.action_space)),
+        "observation_count": repr(0.0 if file.statistics is None else float(file.statistics.count)),
+        "sha256": sha256_of(file.theta),
+    }
+    return tensors, metadata
+
+
+def sha256_of(theta: Floats) -> str:
+    return hashlib.sha256(np.ascontiguousarray(theta, np.float32).tobytes()).hexdigest()
+
+
+def read_policy(path: str | Path, task: str | None = None) -> PolicyFile:
+    """From a file or a run folder; with `task`, only a policy of that task."""
+    place = Path(path)
+    place = place / FILE_NAME if place.is_dir() else place
+    if not place.is_file():
+        raise ConfigError(f"policy: there is no file {place}")
+    file = _parse(place)
+    if task is not None and file.task != task:
+        raise ConfigError(f"policy: {place} was trained on {file.task}, not on {task}")
+    return file
+
+
+def _parse(place: Path) -> PolicyFile:
+    from safetensors.numpy import load
+
+    content = place.read_bytes()
+    try:
+        tensors = load(content)
+        metadata = _metadata(content)
+        if metadata.get("format") != FORMAT:
+            raise ConfigError(f"policy: {place} holds no policy of this program (format {metadata.get('format')})")
+        layout = Layout(tuple((name, tuple(shape)) for name, shape in json.loads(metadata["layout"])))
+        _require(len(dict(layout.shapes)) == len(layout.shapes), "its layout names a tensor twice")
+        theta: Floats = layout.flatten(tensors)
+        count = float(metadata["observation_count"])
+        statistics = Moments(count, tensors[MEAN], tensors[M2]) if count != 0 else None
+        file = PolicyFile(
+            metadata["task"], json.loads(metadata["env_kwargs"]), json.loads(metadata["policy"]),
+            from_json(json.loads(metadata["observation_space"])), from_json(json.loads(metadata["action_space"])),
+            layout, theta, statistics,
+        )  # fmt: skip
+        _check(file)
+        _require(sha256_of(theta) == metadata.get("sha256"), "its parameters do not have the SHA-256 it names")
+    except ConfigError:
+        raise
+    except Exception as error:  # the libraries that read it raise nearly anything at a file made up by somebody
+        raise AfedpgError(f"policy: {place} is damaged: {' '.join(str(error).split())}") from error
+    return file
+
+
+def _check(file: PolicyFile) -> None:
+    """Spaces, layers and statistics agree on every size: compiled code reads as far as they say."""
+    size = spaces.flatdim(file.observation_space)
+    if file.statistics is not None:
+        mean, m2 = file.statistics.mean, file.statistics.m2
+        _require(mean.shape == m2.shape == (size,), f"its statistics do not have the {size} numbers of an observation")
+        sound = bool(np.isfinite(mean).all() and np.isfinite(m2).all() and (m2 >= 0).all())
+        _require(sound and 0 < file.statistics.count < math.inf, "its statistics are of no observations there can be")
+    if file.policy["kind"] != "mlp":
+        return
+    gaussian, actions = isinstance(file.action_space, spaces.Box), spaces.flatdim(file.action_space)
+    described = tuple(file.policy[key] for key in ("observations", "actions", "gaussian"))
+    _require(described == (size, actions, gaussian), "its policy and its spaces are of different sizes")
+    hidden, values = file.policy["hidden"], file.policy["value_hidden"]
+    layout = policy_layout(size, tuple(hidden), actions, gaussian, None if values is None else tuple(values))
+    _require(layout == file.layout, "its tensors are not those of its policy")
+
+
+def _require(holds: bool, message: str) -> None:
+    if not holds:
+        raise ValueError(message)
+
+
+def _metadata(content: bytes) -> dict[str, str]:
+    """safetensors: eight bytes of length, then a JSON header with the metadata in it."""
+    (length,) = struct.unpack("<Q", content[:8])
+    header: dict[str, Any] = json.loads(content[8 : 8 + length])
+    metadata: dict[str, str] = header.get("__metadata__", {})
+    return metadata
+
+
+def load_policy(path: str | Path, task: str | None = None, seed: int = 0) -> LoadedPolicy:
+    """The policy of a run folder or file. `seed` is for `predict(..., deterministic=False)` alone."""
+    return LoadedPolicy(read_policy(path, task), seed)
+
+
+class LoadedPolicy:
+    """Acts without torch; `predict` has the signature of Stable-Baselines3, so its tools take this for a model."""
+
+    def __init__(self, file: PolicyFile, seed: int = 0) -> None:
+        self.file = file
+        self.observation_space = file.observation_space
+        self.action_space = file.action_space
+        self._observations: Observations = observations_of(file.observation_space)
+        self._actions: Actions = actions_of(file.action_space)
+        self._scale = scaling(file.statistics, self._observations.size)
+        self._actor = actor_of(file)
+        self._generator = np.random.default_rng(seed)
+
+    def act(self, observation: Any, deterministic: bool = True) -> Any:
+        """One observation of the task's own space -> one action for env.step."""
+        if _batch_size(self.observation_space, observation) is not None:
+            raise ConfigError(f"policy: act takes one observation of {self.observation_space}; predict takes many")
+        return self._act(observation, deterministic)
+
+    def _act(self, observation: Any, deterministic: bool) -> Any:
+        try:
+            flat = self._observations.flatten(observation)
+        except (TypeError, ValueError, IndexError) as error:
+            raise _misfit(self.observation_space, str(error)) from error
+        if not np.isfinite(flat).all():
+            raise _misfit(self.observation_space, "it holds a NaN or an infinity")
+        scaled = self._scale(flat)
+        action = self._actor.mode(scaled) if deterministic else self._actor.sample(scaled, self._generator)
+        return self._actions.shaped(self._actions.to_environment(action))
+
+    def predict(
+        self,
+        observation: Any,
+        state: tuple[NDArray[Any], ...] | None = None,
+        episode_start: NDArray[Any] | None = None,
+        deterministic: bool = True,
+    ) -> tuple[NDArray[Any], None]:
+        """One observation or a batch of them; `state` and `episode_start` are for recurrent policies and ignored."""
+        batch = _batch_size(self.observation_space, observation)
+        if batch is None:
+            return np.asarray(self._act(observation, deterministic)), None
+        rows = [_row(self.observation_space, observation, index) for index in range(batch)]
+        return np.array([self._act(row, deterministic) for row in rows]), None
+
+
+def actor_of(file: PolicyFile) -> Actor:
+    if file.policy.get("kind") != "mlp":
+        raise ConfigError(f"policy: a module of your own, {file.policy.get('module')}; take theta from read_policy")
+    sizes = (file.policy["observations"], *file.policy["hidden"], file.policy["actions"])
+    return MlpActor(file.theta, sizes, file.policy["gaussian"])
+
+
+def _batch_size(space: Space[Any], observation: Any) -> int | None:
+    """How many observations these are, or None for a single one; every part of them must say the same."""
+    if isinstance(space, (spaces.Dict, spaces.Tuple)):
+        sizes = {_batch_size(part, piece) for part, piece in _parts(space, observation)}
+        if len(sizes) != 1:
+            raise _misfit(space, "its parts are of different numbers of observations")
+        return sizes.pop()
+    try:
+        shape: tuple[int, ...] = np.shape(observation)
+    except ValueError as error:  # rows of different lengths
+        raise _misfit(space, str(error)) from error
+    expected = tuple(space.shape or ())
+    if shape == expected:
+        return None
+    if shape[1:] == expected and len(shape) == len(expected) + 1:
+        return shape[0]
+    raise ConfigError(f"policy: an observation of shape {shape} does not fit the observation space {space}")
+
+
+def _parts(space: spaces.Dict | spaces.Tuple[Any], observation: Any) -> list[tuple[Space[Any], Any]]:
+    """The parts of a space, each with the observation's."""
+    if isinstance(space, spaces.Dict):
+        if not isinstance(observation, Mapping) or not set(space.spaces) <= set(observation):
+            raise _misfit(space, f"a mapping with the keys {', '.join(map(str, space.spaces))} is needed")
+        return [(part, observation[name]) for name, part in space.spaces.items()]
+    if not isinstance(observation, (tuple, list)) or len(observation) != len(space.spaces):
+        raise _misfit(space, f"a tuple of {len(space.spaces)} is needed")
+    return list(zip(space.spaces, observation, strict=True))
+
+
+def _misfit(space: Space[Any], why: str) -> ConfigError:
+    return ConfigError(f"policy: that is no observation of {space}: {' '.join(why.split())}")
+
+
+def _row(space: Space[Any], observation: Any, index: int) -> Any:
+    if isinstance(space, spaces.Dict):
+        return {name: _row(part, observation[name], index) for name, part in space.spaces.items()}
+    if isinstance(space, spaces.Tuple):
+        return tuple(_row(part, piece, index) for part, piece in _parts(space, observation))
+    return observation[index]

@@ -1,0 +1,57 @@
+"""The policy as the sampler sees it: one observation in, one action out, without torch."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Protocol
+
+import numpy as np
+
+from afedpg.errors import AfedpgError
+from afedpg.messages import Floats
+from afedpg.policy import forward
+
+
+class Actor(Protocol):
+    """Actions are in the policy's own units: float32 [act], unclipped, or an index."""
+
+    def sample(self, observation: Floats, generator: np.random.Generator) -> Any: ...
+
+    def mode(self, observation: Floats) -> Any:
+        """The policy's deterministic action."""
+
+
+class MlpActor:
+    """The compiled forward pass of the MLP policies, for one theta."""
+
+    def __init__(self, theta: Floats, sizes: Sequence[int], gaussian: bool) -> None:
+        count = forward.parameter_count(sizes, gaussian)
+        if len(theta) < count:
+            raise AfedpgError(f"policy: theta has {len(theta)} numbers, these layers need {count}")
+        self._theta = forward.aligned(count)
+        self._theta[:] = theta[:count]  # a3c's value parameters come after the policy's
+        self._sizes = np.array(sizes, np.int64)
+        self._inputs = int(sizes[0])
+        self._scratch = forward.scratch_for(sizes)
+        self._gaussian = gaussian
+
+    def sample(self, observation: Floats, generator: np.random.Generator) -> Any:
+        self._check(observation)
+        if not self._gaussian:
+            return forward.sample_categorical(self._theta, self._sizes, observation, generator, self._scratch)
+        action = np.empty(self._sizes[-1], np.float32)
+        forward.sample_gaussian(self._theta, self._sizes, observation, generator, self._scratch, action)
+        return action
+
+    def mode(self, observation: Floats) -> Any:
+        self._check(observation)
+        if not self._gaussian:
+            return forward.mode_categorical(self._theta, self._sizes, observation, self._scratch)
+        action = np.empty(self._sizes[-1], np.float32)
+        forward.mean_gaussian(self._theta, self._sizes, observation, self._scratch, action)
+        return action
+
+    def _check(self, observation: Floats) -> None:
+        """Compiled code does not look where an array ends."""
+        if observation.size != self._inputs:
+            raise AfedpgError(f"policy: an observation has {self._inputs} numbers, not {observation.size}")

@@ -1,0 +1,163 @@
+"""Policies: named tensors in one flat vector, and the log-probability that the gradient goes through.
+
+    Gaussian       a ~ N(tanh(MLP(s)), exp(log_std)^2), in normalized actions; log_std is learned, one for all states
+    categorical    a ~ softmax(MLP(s))
+
+The gradient sees a policy through torch (`log_prob`), the sampler through `actor`, free of torch for these two.
+A policy of one's own is any torch.nn.Module with the three methods of `OwnModule`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from afedpg.messages import Floats, Vector
+from afedpg.params import Layout, policy_layout
+from afedpg.policy.acting import Actor, MlpActor
+
+if TYPE_CHECKING:  # torch is imported where something is computed with it: native kernels do without
+    import torch
+    from torch import Tensor
+
+Tensors: TypeAlias = "Mapping[str, Tensor]"
+HALF_LOG_TWO_PI = 0.5 * math.log(2 * math.pi)
+
+
+class Policy(Protocol):
+    """What the agent needs of a policy. `theta` is one flat vector laid out as `layout` says."""
+
+    @property
+    def layout(self) -> Layout: ...
+
+    def initial_theta(self, generator: np.random.Generator) -> Vector: ...
+
+    def log_prob(self, tensors: Tensors, observations: Tensor, actions: Tensor) -> Tensor:
+        """[T, obs], [T, act] or [T] -> [T], differentiable with respect to `tensors`."""
+
+    def actor(self, theta: Floats) -> Actor:
+        """The policy as the sampler uses it, for a theta that does not change meanwhile."""
+
+    def describe(self) -> dict[str, Any]:
+        """Plain data for a policy file."""
+
+
+@dataclass(frozen=True)
+class MlpPolicy:
+    """ReLU layers; weights lie [in, out], so that a layer is x W + b.
+
+    With `value_hidden` the vector goes on with a value network's layers after the policy's: what a3c shares.
+    """
+
+    observations: int
+    actions: int  # dimensions of a continuous action, or number of discrete ones
+    gaussian: bool
+    hidden: tuple[int, ...]
+    log_std: float = 0.0
+    value_hidden: tuple[int, ...] | None = None
+
+    @property
+    def layers(self) -> int:
+        return len(self.hidden) + 1
+
+    @property
+    def layout(self) -> Layout:
+        return policy_layout(self.observations, self.hidden, self.actions, self.gaussian, self.value_hidden)
+
+    def initial_theta(self, generator: np.random.Generator) -> Vector:
+        """Orthogonal layers of gain sqrt 2; the last one 0.01, so that all actions begin equally likely; values 1."""
+        tensors = initial_mlp("layer", (self.observations, *self.hidden, self.actions), 0.01, generator)
+        tensors["log_std"] = np.full(self.actions, self.log_std)
+        if self.value_hidden is not None:
+            tensors |= initial_mlp("value", (self.observations, *self.value_hidden, 1), 1.0, generator)
+        theta: Vector = self.layout.flatten(tensors, np.float64)
+        return theta
+
+    def log_prob(self, tensors: Tensors, observations: Tensor, actions: Tensor) -> Tensor:
+        import torch
+
+        output = mlp(tensors, "layer", self.layers, observations)
+        if not self.gaussian:
+            chosen = torch.log_softmax(output, 1).gather(1, actions[:, None])
+            return chosen[:, 0]
+        log_std = tensors["log_std"]
+        z = (actions - torch.tanh(output)) * torch.exp(-log_std)
+        return -0.5 * (z * z).sum(1) - log_std.sum() - self.actions * HALF_LOG_TWO_PI
+
+    def entropy(self, tensors: Tensors, observations: Tensor) -> Tensor:
+        """[T, obs] -> [T]"""
+        import torch
+
+        if self.gaussian:  # the same in every state
+            entropy = tensors["log_std"].sum() + self.actions * (HALF_LOG_TWO_PI + 0.5)
+            return entropy.expand(len(observations))
+        log_p = torch.log_softmax(mlp(tensors, "layer", self.layers, observations), 1)
+        return -(log_p.exp() * log_p).sum(1)
+
+    def values(self, tensors: Tensors, observations: Tensor) -> Tensor:
+        """a3c's shared value estimate: [T, obs] -> [T]"""
+        assert self.value_hidden is not None
+        return mlp(tensors, "value", len(self.value_hidden) + 1, observations)[:, 0]
+
+    def actor(self, theta: Floats) -> Actor:
+        return MlpActor(theta, (self.observations, *self.hidden, self.actions), self.gaussian)
+
+    def describe(self) -> dict[str, Any]:
+        return {
+            "kind": "mlp", "observations": self.observations, "actions": self.actions, "gaussian": self.gaussian,
+            "hidden": list(self.hidden), "value_hidden": None if self.value_hidden is None else list(self.value_hidden),
+        }  # fmt: skip
+
+
+def initial_mlp(
+    name: str, widths: tuple[int, ...], last_gain: float, generator: np.random.Generator
+) -> dict[str, NDArray[Any]]:
+    tensors: dict[str, NDArray[Any]] = {}
+    for index, (inputs, outputs) in enumerate(pairwise(widths)):
+        gain = last_gain if index == len(widths) - 2 else math.sqrt(2)
+        tensors[f"{name}{index}.weight"] = gain * orthogonal(inputs, outputs, generator)
+        tensors[f"{name}{index}.bias"] = np.zeros(outputs)
+    return tensors
+
+
+def orthogonal(rows: int, columns: int, generator: np.random.Generator) -> NDArray[np.float64]:
+    """Uniformly random with orthonormal rows or columns, whichever are fewer."""
+    tall = generator.standard_normal((max(rows, columns), min(rows, columns)))
+    q, r = np.linalg.qr(tall)
+    q = q * np.sign(np.diag(r))  # without it QR's sign convention would make the draw non-uniform
+    return np.ascontiguousarray(q if rows >= columns else q.T)
+
+
+def mlp(tensors: Tensors, name: str, layers: int, x: Tensor) -> Tensor:
+    import torch
+
+    for index in range(layers):
+        x = torch.addmm(tensors[f"{name}{index}.bias"], x, tensors[f"{name}{index}.weight"])
+        if index < layers - 1:
+            x = torch.relu(x)
+    return x
+
+
+def leaves(layout: Layout, flat: Tensor) -> dict[str, Tensor]:
+    """The vector's tensors as views, each a leaf of its own: gradients then cost no scatter into the whole vector."""
+    tensors, start = {}, 0
+    for name, shape in layout.shapes:
+        size = math.prod(shape)
+        tensors[name] = flat[start : start + size].view(shape).requires_grad_()
+        start += size
+    return tensors
+
+
+def to_torch(array: NDArray[Any], dtype: torch.dtype, device: str = "cpu") -> Tensor:
+    """A copy in torch's own memory: the alignment of a caller's array could change last bits of a product."""
+    import torch
+
+    copy = torch.empty(array.shape, dtype=dtype)
+    copy.numpy()[...] = array
+    return copy.to(device)

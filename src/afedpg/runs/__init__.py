@@ -1,0 +1,1 @@
+"""What a command does, whichever the engine: train, resume, replay, evaluate, serve."""

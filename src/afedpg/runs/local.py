@@ -1,0 +1,138 @@
+"""The local engine: the same server on this machine's loopback, with an agent process per agent, started and watched.
+
+Agents that die are started again; all of them end with this process, however it ends.
+"""
+
+from __future__ import annotations
+
+import logging
+import secrets
+import signal
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from afedpg.config import Config
+from afedpg.engine import spawn
+from afedpg.engine.federation import OnArrival
+from afedpg.engine.process import die_with_parent, leave_stops_to_parent, one_thread
+from afedpg.engine.workloads import BuildWorkload
+from afedpg.errors import AfedpgError, ConfigError
+from afedpg.messages import Workload
+from afedpg.record.folder import RunFolder
+from afedpg.runs.serve import Place, resume_server, run_server
+from afedpg.runs.session import Result
+from afedpg.runs.train import Cost, Own
+
+MOST_DEATHS = 5  # of one agent in a row, each within QUICK_SECONDS of its start
+QUICK_SECONDS = 10.0
+_log = logging.getLogger("afedpg")
+
+
+def run_local(
+    config: Config,
+    own: Own,
+    out: Path | None,
+    on_arrival: OnArrival | None = None,
+    announce: Callable[[Cost], None] = lambda cost: None,
+) -> Result:
+    if config.engine != "local":
+        raise ConfigError(f"engine: a {config.engine} federation has agents of its own; use `afedpg server`")
+    agents = Processes(own.workload(config))
+    try:
+        return run_server(config, agents.place, out, own, on_arrival, announce, agents.start, [agents.watch])
+    finally:
+        agents.close()
+
+
+def resume_live(
+    folder: RunFolder,
+    own: Own,
+    on_arrival: OnArrival | None,
+    warn: Callable[[str], None],
+    announce: Callable[[Cost], None],
+    accept_loss: bool,
+) -> Result:
+    """`afedpg resume` of a local run, or of a federation that listens where it listened before."""
+    config = folder.config()
+    if config.engine == "grpc":
+        place = Place.stored(folder.path)
+        return resume_server(folder, place, own, on_arrival, warn, announce, accept_loss=accept_loss)
+    agents = Processes(own.workload(config))
+    try:
+        start, watchers = agents.start, [agents.watch]
+        return resume_server(
+            folder, agents.place, own, on_arrival, warn, announce, start, watchers, "local", accept_loss
+        )
+    finally:
+        agents.close()
+
+
+@dataclass
+class _Agent:
+    process: Any
+    started: float
+    deaths: int = 0  # in a row, soon after the start
+
+
+@dataclass
+class Processes:
+    """The agent processes."""
+
+    build: BuildWorkload
+    place: Place = field(init=False)
+    _port: int = 0
+    _agents: list[_Agent] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.build.check_portable()
+        # Other users of this machine can reach loopback, too: only who knows the token is let in.
+        names = tuple(f"agent-{number}" for number in range(self.build.config.agents))
+        self.place = Place("127.0.0.1:0", token=secrets.token_hex(16), names=names)
+
+    def start(self, port: int) -> None:
+        self._port = port
+        self._agents = [_Agent(self._spawn(number), time.monotonic()) for number in range(self.build.config.agents)]
+
+    def watch(self) -> None:
+        for number, agent in enumerate(self._agents):
+            if agent.process.exitcode is None:
+                continue
+            quick = time.monotonic() - agent.started < QUICK_SECONDS
+            deaths = agent.deaths + 1 if quick else 1
+            code = agent.process.exitcode
+            spawn.check_exit(code)
+            if deaths >= MOST_DEATHS and code != -signal.SIGKILL:
+                raise AfedpgError(f"agent {number} ended {deaths} times soon after its start (exit code {code})")
+            _log.warning("agent %d ended (exit code %s); starting it again", number, code)
+            self._agents[number] = _Agent(self._spawn(number), time.monotonic(), deaths)
+
+    def close(self) -> None:
+        deadline = time.monotonic() + 1.0
+        for agent in self._agents:
+            agent.process.join(max(0.0, deadline - time.monotonic()))
+            if agent.process.exitcode is None:
+                agent.process.kill()
+                agent.process.join()
+
+    def _spawn(self, number: int) -> Any:
+        return spawn.start(_agent, self.build, self._port, self.place.names[number], self.place.token)
+
+
+def _agent(build: BuildWorkload, port: int, name: str, token: str) -> None:
+    """An agent process's life."""
+    leave_stops_to_parent()
+    die_with_parent()
+    one_thread()
+    from afedpg.transport.grpc.client import AgentOptions, be_agent
+
+    config = build.config
+    own = Config(task=config.task, agents=config.agents, agent=config.agent)
+
+    def build_agreed(agreed: Config) -> Workload:
+        return replace(build, config=agreed)()
+
+    options = AgentOptions(f"127.0.0.1:{port}", own, build_agreed, name=name, token=token)
+    be_agent(options, lambda reports: "")

@@ -1,0 +1,100 @@
+"""A run on a Ray cluster from its start, or from its folder, to its result."""
+
+from __future__ import annotations
+
+import contextlib
+import math
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import ray
+
+from afedpg.config import Config
+from afedpg.engine.federation import OnArrival
+from afedpg.engine.process import Interruption
+from afedpg.engine.workloads import BuildWorkload
+from afedpg.errors import ConfigError
+from afedpg.messages import Workload
+from afedpg.record.folder import RunFolder
+from afedpg.runs.live_session import Parts, keep_record, new_parts, restored_parts, run_live
+from afedpg.runs.session import Result
+from afedpg.runs.train import Cost, Own, check_memory, parts_of
+from afedpg.server.rules import ServerRule
+from afedpg.transport.ray.cluster import cluster, room, starts_here, store_bytes
+from afedpg.transport.ray.crowd import Crowd
+
+
+def run_ray(
+    config: Config,
+    own: Own,
+    out: Path | None,
+    on_arrival: OnArrival | None = None,
+    announce: Callable[[Cost], None] = lambda cost: None,
+) -> Result:
+    build = _sendable(config, own)
+    parts = new_parts(_on_server(config), own, on_arrival)._replace(config=config)
+    cost = _cost(config, parts.workload, parts.federation.rule)
+    with cluster(config, parts.workload):
+        keep_record(parts, out)
+        announce(cost)
+        return serve(parts, build)
+
+
+def resume_ray(
+    folder: RunFolder,
+    config: Config,
+    own: Own,
+    on_arrival: OnArrival | None,
+    warn: Callable[[str], None],
+    announce: Callable[[Cost], None],
+    accept_loss: bool,
+) -> Result:
+    """The server stands where it stood, bit for bit; agents go on from their states in the newest checkpoint.
+
+    `config` is the folder's, perhaps with another cluster.
+    """
+    build = _sendable(config, own)
+    workload, rule = parts_of(_on_server(config), own)
+    cost = _cost(config, workload, rule)
+    with cluster(config, workload):  # first: it may not be there, and the folder stays as it is
+        parts = restored_parts(folder, _on_server(config), own, on_arrival, warn, accept_loss)._replace(config=config)
+        announce(replace(cost, done=parts.federation.server.gradients))
+        return serve(parts, build)
+
+
+def serve(parts: Parts, build: BuildWorkload) -> Result:
+    with Interruption().watched() as interruption, contextlib.closing(parts.federation):
+        server, recorder, network = parts.federation.server, parts.federation.recorder, parts.config.network
+        sync = recorder.journal.sync if network.durable and recorder is not None else None
+        first = min(room(parts.config), parts.config.agents) if parts.federation.rule.synchronous else 0
+        crowd = Crowd(build, server.epoch, first, sync)
+        stored = 0 if parts.tree is None else parts.tree["server"]["gradients"]
+        for seat in crowd.seats:
+            seat.behind = server.gradients > stored
+        # Ray itself watches its actors and nodes: a long rollout is not a silent agent.
+        watched = replace(parts.config, network=replace(network, lease=math.inf))
+        return run_live(parts._replace(config=watched), crowd.transport, interruption, [crowd.watch], crowd)
+
+
+def _on_server(config: Config) -> Config:
+    """The server evaluates, and its machine need not have what the agents' machines have."""
+    return replace(config, agent=replace(config.agent, device="cpu"))
+
+
+def _cost(config: Config, workload: Workload, rule: ServerRule) -> Cost:
+    """With the actors and their object store, if they run on this machine."""
+    if not starts_here(config):
+        return check_memory(config, workload, rule, 1)
+    processes = 1 if config.synthetic else config.agents  # without torch they weigh little
+    return check_memory(config, workload, rule, processes, store_bytes(config, workload))
+
+
+def _sendable(config: Config, own: Own) -> BuildWorkload:
+    """Ray sends functions by value where it cannot import them; found out here rather than on a node."""
+    build = own.workload(config)
+    try:
+        ray.cloudpickle.dumps(build)
+    except Exception as error:
+        raise ConfigError(f"make_env, make_policy: Ray cannot send them to other machines: {error}") from error
+    return build

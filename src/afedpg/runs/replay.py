@@ -1,0 +1,86 @@
+"""Is theta really what the events make of it? Folds the journal again, or recomputes the run in virtual time."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from afedpg.errors import AfedpgError, ConfigError
+from afedpg.record import checkpoint
+from afedpg.record import folder as folders
+from afedpg.record.journal import read
+from afedpg.record.trust import check_trust
+from afedpg.runs.stored import newest
+from afedpg.runs.train import Own, check_own, parts_of, run, start_state
+from afedpg.server.admission import Limits
+from afedpg.server.fold import step
+from afedpg.server.state import from_tree
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """Two thetas that must be one."""
+
+    events: int  # folded again; 0 where the run was recomputed
+    gradients: int
+    recorded: str  # SHA-256 of theta in the newest checkpoint
+    replayed: str
+
+    @property
+    def agrees(self) -> bool:
+        return self.recorded == self.replayed
+
+
+def replay(path: str | Path, own: Own = Own(), trust_code: bool = False) -> Comparison:
+    """Folds the journal from its beginning, or from the oldest checkpoint where that is gone, to the newest one."""
+    folder = folders.open_run(Path(path))
+    config = folder.config()
+    check_own(config, own)
+    check_trust(config, trust_code)
+    if not folder.journal.is_dir():  # as `reproduce` leaves its finished runs
+        again = f"; `afedpg replay {path} --recompute` computes them again" if config.engine == "virtual" else ""
+        raise AfedpgError(f"{path}: its events are not kept{again}")
+    workload, rule = parts_of(config, own)
+    last, _, recorded = newest(folder, rule, workload)
+    limits = Limits.of(config)
+    if _begins_at_zero(folder):
+        oldest, server = 0, start_state(config, rule, workload)
+    else:
+        oldest = checkpoint.names(folder.checkpoints)[0]
+        server = from_tree(checkpoint.load(folder.checkpoints, oldest)["server"])
+    events = 0
+    for sequence, _, event in read(folder.journal, oldest):
+        if sequence == last:
+            break
+        server, _ = step(rule, server, event, limits)
+        events += 1
+    if events < last - oldest:
+        raise AfedpgError(f"{folder.journal} ends after event {oldest + events - 1}, the checkpoint stands at {last}")
+    return Comparison(events, server.gradients, _sha(recorded.theta), _sha(server.theta))
+
+
+def recompute(path: str | Path, own: Own = Own(), workers: int | None = None, trust_code: bool = False) -> Comparison:
+    """Runs the whole run again up to the newest checkpoint, every agent included."""
+    folder = folders.open_run(Path(path))
+    config = folder.config()
+    check_own(config, own)
+    check_trust(config, trust_code)
+    if config.engine != "virtual":
+        raise ConfigError(
+            f"engine: a run of the {config.engine} engine cannot be recomputed; replay without --recompute"
+        )
+    workload, rule = parts_of(config, own)
+    recorded = newest(folder, rule, workload).server
+    result = run(config, own, None, workers, until=recorded.gradients)
+    return Comparison(0, result.gradients, _sha(recorded.theta), result.sha256)
+
+
+_sha = checkpoint.theta_sha256
+
+
+def _begins_at_zero(folder: folders.RunFolder) -> bool:
+    try:
+        next(read(folder.journal, 0), None)
+    except AfedpgError:
+        return False
+    return True

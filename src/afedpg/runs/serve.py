@@ -1,0 +1,170 @@
+"""The server of a federation: a run that is served over gRPC."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import tempfile
+from collections.abc import AsyncIterator, Callable, Iterable
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from afedpg.config import Config
+from afedpg.engine.federation import OnArrival
+from afedpg.engine.live import LiveEngine, Transport
+from afedpg.engine.process import Interruption
+from afedpg.errors import ConfigError
+from afedpg.record import folder as folders
+from afedpg.record.disk import write_text
+from afedpg.runs.live_session import Parts, keep_record, new_parts, restored_parts, run_live
+from afedpg.runs.session import Result
+from afedpg.runs.train import Cost, Own, check_memory, check_own, warn_of_versions
+from afedpg.transport.grpc.listener import Listener, listening
+from afedpg.transport.grpc.roster import Roster, read_list
+from afedpg.transport.grpc.service import Service, Terms
+from afedpg.transport.grpc.terms import expected, terms
+from afedpg.transport.grpc.tls import Identity, require_loopback, split_address
+from afedpg.transport.grpc.wire import fingerprint
+
+ROSTER, PLACE = "agents.json", "listen.json"
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where a server listens, and whom it lets in."""
+
+    address: str  # HOST:PORT; port 0 takes a free one
+    cert: Path | None = None  # None: no TLS, loopback only
+    allow: Path | None = None
+    token: str = ""  # without TLS: a secret that every caller must know
+    names: tuple[str, ...] = ()  # agents that get the first numbers, in this order
+
+    def check(self) -> None:
+        host, _ = split_address(self.address, "listen")
+        if self.cert is None:
+            require_loopback(host)
+        elif self.allow is None:
+            raise ConfigError("allow: name the list of agents that may take part; `afedpg certs` writes allowed.txt")
+        else:
+            Identity.read(self.cert)
+        if self.allow is not None:
+            read_list(self.allow)
+
+    def listening(self, parts: Parts) -> AbstractContextManager[Listener]:
+        credentials = None if self.cert is None else Identity.read(self.cert).for_server()
+        return listening(self.address, credentials, parts.workload.parameters, parts.config.network.lease)
+
+    def store(self, folder: Path, port: int) -> None:
+        """So that `afedpg resume` listens where the agents will look."""
+        host, _ = split_address(self.address, "listen")
+        document = {
+            "address": f"{host}:{port}",
+            "cert": None if self.cert is None else str(self.cert.absolute()),
+            "allow": None if self.allow is None else str(self.allow.absolute()),
+        }
+        write_text(folder / PLACE, json.dumps(document))
+
+    @classmethod
+    def stored(cls, folder: Path) -> Place:
+        try:
+            document = json.loads((folder / PLACE).read_text())
+            cert, allow = (None if document[key] is None else Path(document[key]) for key in ("cert", "allow"))
+            return cls(document["address"], cert, allow)
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            raise ConfigError(f"run: {folder} does not say where it listened; use `afedpg server --resume`") from error
+
+
+def run_server(
+    config: Config,
+    place: Place,
+    out: Path | None,
+    own: Own = Own(),
+    on_arrival: OnArrival | None = None,
+    announce: Callable[[Cost], None] = lambda cost: None,
+    on_port: Callable[[int], None] = lambda port: None,
+    watchers: Iterable[Callable[[], None]] = (),
+) -> Result:
+    """A new run, until it is done."""
+    place.check()
+    parts = new_parts(config, own, on_arrival)
+    cost = check_memory(config, parts.workload, parts.federation.rule, 1)
+
+    def begin() -> None:
+        keep_record(parts, out)
+        announce(cost)
+
+    return _serve(parts, place, begin, on_port, list(watchers))
+
+
+def resume_server(
+    folder: folders.RunFolder,
+    place: Place,
+    own: Own = Own(),
+    on_arrival: OnArrival | None = None,
+    warn: Callable[[str], None] = lambda text: None,
+    announce: Callable[[Cost], None] = lambda cost: None,
+    on_port: Callable[[int], None] = lambda port: None,
+    watchers: Iterable[Callable[[], None]] = (),
+    engine: str = "grpc",
+    accept_loss: bool = False,
+) -> Result:
+    """Goes on with the bits the server had when it ended, however it ended. Runs of another `engine` are refused."""
+    place.check()
+    config = folder.config()
+    if config.engine != engine:
+        how = f"go on with `afedpg resume {folder.path}`"
+        raise ConfigError(f"out: {folder.path} is a run of --engine {config.engine}, not of a server; {how}")
+    check_own(config, own)
+    warn_of_versions(folder, warn)
+    parts = restored_parts(folder, config, own, on_arrival, warn, accept_loss)
+
+    def begin() -> None:
+        cost = check_memory(config, parts.workload, parts.federation.rule, 1)
+        announce(replace(cost, done=parts.federation.server.gradients))
+
+    return _serve(parts, place, begin, on_port, list(watchers))
+
+
+def _serve(
+    parts: Parts,
+    place: Place,
+    begin: Callable[[], None],
+    on_port: Callable[[int], None],
+    watchers: list[Callable[[], None]],
+) -> Result:
+    """`begin` comes once the port is taken."""
+    with (
+        Interruption().watched() as interruption,
+        contextlib.closing(parts.federation),
+        tempfile.TemporaryDirectory() as nowhere,
+        place.listening(parts) as listener,
+    ):
+        begin()
+        recorder = parts.federation.recorder
+        folder = Path(nowhere) if recorder is None else recorder.folder.path
+
+        def opened() -> None:
+            place.store(folder, listener.port)
+            on_port(listener.port)
+
+        roster = Roster(folder / ROSTER, place.allow, place.names)
+        transport = _transport(parts, place, listener, roster, opened)
+        return run_live(parts, transport, interruption, watchers, drive=listener.drive)
+
+
+def _transport(parts: Parts, place: Place, listener: Listener, roster: Roster, opened: Callable[[], None]) -> Transport:
+    config, workload, recorder = parts.config, parts.workload, parts.federation.recorder
+    text = terms(config)
+    agreed = Terms(text, fingerprint(config.environment, workload.parameters, text), expected(config, workload))
+    sync = recorder.journal.sync if config.network.durable and recorder is not None else None
+
+    @contextlib.asynccontextmanager
+    async def transport(engine: LiveEngine) -> AsyncIterator[None]:
+        service = Service(engine, roster, agreed, place.cert is not None, place.token, sync)
+        engine.watchers.append(service.revoke)
+        async with listener.serve(service):
+            opened()
+            yield
+
+    return transport

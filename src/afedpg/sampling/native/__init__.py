@@ -1,0 +1,1 @@
+"""Rollouts of MuJoCo and classic tasks in one compiled loop."""

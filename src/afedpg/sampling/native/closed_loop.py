@@ -1,0 +1,219 @@
+"""The whole closed loop in one compiled function: scaling, policy, noise, physics, reward, termination, reset.
+
+Called without the GIL, one call per rollout (more where episodes are many: resets are drawn in Python, a few ahead).
+A task enters as its four functions, by address, so the loop is compiled once for all tasks.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from afedpg.compiled import jit
+from afedpg.policy.forward import Scratch, sample_gaussian, scale_observation, to_environment
+from afedpg.sampling.native.mujoco_library import (
+    mj_forward,
+    mj_get_state,
+    mj_reset_data,
+    mj_rne_post_constraint,
+    mj_step,
+)
+from afedpg.sampling.native.tasks.task import TRACKED, Measure, Reward, Terminated, World, write
+
+MJSTATE_TIME = 1
+# entries of `progress`
+STEP, EPISODE_STEPS, RESETS, EPISODES, CUTS, UNSTABLE, FIRST_STEP = range(7)
+PROGRESS = 7
+
+
+class Simulation(NamedTuple):
+    """One agent's MuJoCo model and data, and what the task says about them."""
+
+    model: int  # addresses
+    data: int
+    frame_skip: int
+    time_limit: int  # environment steps after which an episode is truncated
+    timestep: float
+    contact_forces: bool
+    settings: NDArray[np.float64]
+
+
+class Acting(NamedTuple):
+    """The policy for one rollout."""
+
+    theta: NDArray[np.float32]
+    sizes: NDArray[np.int64]
+    mean: NDArray[np.float64]  # [obs], or empty: observations as they are
+    deviation: NDArray[np.float64]
+    middle: NDArray[np.float64]  # [act] the environment's bounds
+    half: NDArray[np.float64]
+    low: NDArray[np.float32]
+    high: NDArray[np.float32]
+    scratch: Scratch
+
+
+class Resets(NamedTuple):
+    """How the next few episodes start."""
+
+    qpos: NDArray[np.float64]  # [n, nq]
+    qvel: NDArray[np.float64]  # [n, nv]
+
+
+class Buffers(NamedTuple):
+    """A rollout being written; names as in `Rollout`."""
+
+    raw: NDArray[np.float64]  # [capacity + 1, obs] the row after the last step is the present observation
+    observations: NDArray[np.float32]  # [capacity, obs]
+    actions: NDArray[np.float32]  # [capacity, act]
+    given: NDArray[np.float32]  # [capacity, act] what the environment got
+    rewards: NDArray[np.float64]
+    terminated: NDArray[np.bool_]
+    truncated: NDArray[np.bool_]
+    cut_steps: NDArray[np.int64]  # [capacity]
+    cut_observations: NDArray[np.float32]  # [capacity, obs]; touched, and so paid for, only as far as there are cuts
+    returns: NDArray[np.float64]  # [capacity + 1] the entry after those of ended episodes is the running one's
+    lengths: NDArray[np.int64]  # [capacity]
+
+
+@jit
+def simulate(world: World, simulation: Simulation, action: NDArray[np.float32], clock: NDArray[np.float64]) -> bool:
+    """One environment step. Whether MuJoCo found a NaN or a huge number and restarted the simulation, as it does.
+
+    clock [1] is the simulation's time, which such a restart sets back to zero.
+    """
+    for i in range(action.size):
+        world.ctrl[i] = action[i]
+    for _ in range(simulation.frame_skip):
+        mj_step(simulation.model, simulation.data)
+    if simulation.contact_forces:
+        mj_rne_post_constraint(simulation.model, simulation.data)
+    expected = clock[0] + (simulation.frame_skip - 0.5) * simulation.timestep
+    mj_get_state(simulation.model, simulation.data, clock.ctypes.data, MJSTATE_TIME)
+    return bool(clock[0] < expected)
+
+
+@jit
+def reset(world: World, simulation: Simulation, qpos: NDArray[np.float64], qvel: NDArray[np.float64]) -> None:
+    mj_reset_data(simulation.model, simulation.data)
+    write(qpos, world.qpos, 0)
+    write(qvel, world.qvel, 0)
+    mj_forward(simulation.model, simulation.data)
+
+
+@jit
+def replay(
+    observe: Measure,
+    world: World,
+    simulation: Simulation,
+    qpos: NDArray[np.float64],
+    qvel: NDArray[np.float64],
+    given: NDArray[np.float32],  # [n, act]
+    observation: NDArray[np.float64],
+) -> None:
+    """Back to mid-episode: reset, the same actions, and the observation there."""
+    clock = np.zeros(1)
+    reset(world, simulation, qpos, qvel)
+    for step in range(given.shape[0]):
+        simulate(world, simulation, given[step], clock)
+    observe(world, simulation.settings, observation)
+
+
+@jit
+def roll_out(
+    observe: Measure,
+    track: Measure,
+    reward: Reward,
+    terminated: Terminated,
+    world: World,
+    simulation: Simulation,
+    acting: Acting,
+    generator: np.random.Generator,
+    resets: Resets,
+    buffers: Buffers,
+    progress: NDArray[np.int64],
+    stop: int,
+    whole_episodes: bool,
+) -> None:
+    """Go on from progress[STEP] to step `stop`, or until an episode ends and no reset is left to start the next.
+
+    An episode that ends is followed at once by the start of the next. With `whole_episodes` the rollout ends with the
+    episode that reaches `stop`, and an episode of more than `stop` steps is given up. progress[EPISODE_STEPS] is
+    negative where no episode is under way; progress[RESETS] counts the resets used.
+    """
+    settings = simulation.settings
+    before, after, clock = np.zeros(TRACKED), np.zeros(TRACKED), np.zeros(1)
+    mj_get_state(simulation.model, simulation.data, clock.ctypes.data, MJSTATE_TIME)
+    track(world, settings, before)
+    step, episode_steps, episodes, cuts = progress[STEP], progress[EPISODE_STEPS], progress[EPISODES], progress[CUTS]
+    running = episode_steps >= 0
+    while True:
+        if not running:
+            if whole_episodes and step >= stop:
+                break
+            if progress[RESETS] == resets.qpos.shape[0]:
+                break
+            reset(world, simulation, resets.qpos[progress[RESETS]], resets.qvel[progress[RESETS]])
+            progress[RESETS] += 1
+            progress[FIRST_STEP] = step
+            observe(world, settings, buffers.raw[step])
+            track(world, settings, before)
+            buffers.returns[episodes] = 0.0
+            clock[0] = 0.0
+            episode_steps, running = 0, True
+        if (episode_steps if whole_episodes else step) >= stop:
+            break
+        scale_observation(buffers.raw[step], acting.mean, acting.deviation, buffers.observations[step])
+        sample_gaussian(
+            acting.theta, acting.sizes, buffers.observations[step], generator, acting.scratch, buffers.actions[step]
+        )
+        to_environment(buffers.actions[step], acting.middle, acting.half, acting.low, acting.high, buffers.given[step])
+        progress[UNSTABLE] += simulate(world, simulation, buffers.given[step], clock)
+        episode_steps += 1
+        observe(world, settings, buffers.raw[step + 1])
+        track(world, settings, after)
+        buffers.rewards[step] = reward(world, settings, before, after, buffers.given[step])
+        buffers.returns[episodes] += buffers.rewards[step]
+        buffers.terminated[step] = terminated(world, settings)
+        buffers.truncated[step] = not buffers.terminated[step] and episode_steps >= simulation.time_limit
+        before, after = after, before
+        if buffers.truncated[step]:
+            cuts = _cut(step, cuts, acting, buffers)
+        if buffers.terminated[step] or buffers.truncated[step]:
+            buffers.lengths[episodes] = episode_steps
+            episodes += 1
+            episode_steps, running = -1, False
+        step += 1
+    # the rollout's end cuts an episode that goes on: one that has made steps here
+    if not whole_episodes and running and progress[FIRST_STEP] < step:
+        cuts = _cut(step - 1, cuts, acting, buffers)
+    progress[STEP], progress[EPISODE_STEPS], progress[EPISODES], progress[CUTS] = step, episode_steps, episodes, cuts
+
+
+@jit
+def _cut(step: int, cuts: int, acting: Acting, buffers: Buffers) -> int:
+    """The value after `step` is wanted: keep the observation there."""
+    buffers.cut_steps[cuts] = step
+    scale_observation(buffers.raw[step + 1], acting.mean, acting.deviation, buffers.cut_observations[cuts])
+    return cuts + 1
+
+
+@jit
+def physics_only(
+    world: World,
+    simulation: Simulation,
+    resets: Resets,
+    given: NDArray[np.float32],  # [T, act]
+    ends: NDArray[np.bool_],  # [T] after which steps the next reset comes
+) -> None:
+    """The same physics as a rollout and nothing else: the limit that a sampler is measured against."""
+    following = 0
+    for step in range(given.shape[0]):
+        for i in range(given.shape[1]):
+            world.ctrl[i] = given[step, i]
+        for _ in range(simulation.frame_skip):
+            mj_step(simulation.model, simulation.data)
+        if ends[step]:
+            reset(world, simulation, resets.qpos[following], resets.qvel[following])
+            following += 1

@@ -1,0 +1,50 @@
+"""Observation scaling with statistics shared by the federation: moments travel, observations do not."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from afedpg.errors import AfedpgError
+from afedpg.messages import Floats, Moments, Vector
+from afedpg.policy.forward import scale_observation
+
+EPSILON = 1e-8  # keeps a quantity that never changes finite
+
+
+def moments_of(raw: NDArray[np.float64]) -> Moments:
+    """Count, mean and sum of squared deviations of a rollout's own observations [T, obs], in two passes."""
+    mean = raw.mean(axis=0)
+    deviations = raw - mean
+    return Moments(float(len(raw)), mean, (deviations * deviations).sum(axis=0))
+
+
+@dataclass(frozen=True)
+class Scaling:
+    """x -> clip((x - mean) / sqrt(var + eps), -10, 10); before anything was observed `mean` is empty and x stays x."""
+
+    size: int  # of an observation
+    mean: Vector  # [obs]
+    deviation: Vector  # [obs]
+
+    def __call__(self, raw: NDArray[np.float64]) -> Floats:
+        """One observation [obs]."""
+        if raw.size != self.size:  # compiled code does not look where an array ends
+            raise AfedpgError(f"policy: an observation has {self.size} numbers, not {raw.size}")
+        scaled = np.empty(raw.size, np.float32)
+        scale_observation(raw, self.mean, self.deviation, scaled)
+        return scaled
+
+
+def scaling(statistics: Moments | None, size: int) -> Scaling:
+    """What the statistics handed out with a Task mean for its whole rollout, of observations of `size` numbers."""
+    if statistics is None:
+        return Scaling(size, np.empty(0), np.empty(0))
+    mean, m2 = np.asarray(statistics.mean, np.float64), np.asarray(statistics.m2, np.float64)
+    if not mean.shape == m2.shape == (size,):
+        raise AfedpgError(f"statistics: of shapes {mean.shape} and {m2.shape}; an observation has {size} numbers")
+    if statistics.count < 2:
+        return Scaling(size, np.empty(0), np.empty(0))
+    return Scaling(size, mean, np.sqrt(m2 / statistics.count + EPSILON))

@@ -1,0 +1,132 @@
+"""Who is in, how late, how fast, how much: the live server's state as JSON, and as a table."""
+
+from __future__ import annotations
+
+import json
+import time
+from typing import TYPE_CHECKING, Any
+
+from afedpg.errors import AfedpgError
+from afedpg.record.database import read_notes
+from afedpg.record.ending import ended_as
+from afedpg.terminal.text import of_peer, printable
+
+if TYPE_CHECKING:
+    from afedpg.engine.live import LiveEngine, Member
+    from afedpg.record.folder import RunFolder
+
+
+def describe(engine: LiveEngine) -> str:
+    server, now = engine.federation.server, time.monotonic()
+    members = [engine.members[agent_id] for agent_id in sorted(engine.members)]
+    document = {
+        "time": time.time(),
+        "seconds": engine.seconds,
+        "iteration": server.iteration,
+        "gradients": server.gradients,
+        "samples": server.samples,
+        "epoch": server.epoch,
+        "gradients_per_second": engine.rate,
+        "rejected": sum(member.rejected for member in members),
+        "agents": [_describe_member(member, now, member.agent_id in server.outstanding) for member in members],
+    }
+    return json.dumps(document)
+
+
+def _describe_member(member: Member, now: float, working: bool) -> dict[str, Any]:
+    return {
+        "agent": member.agent_id,
+        "name": member.name,
+        "state": "away" if member.port is None else "working" if working else "waiting",
+        "gradients": member.gradients,
+        "delay": round(member.delay, 3),
+        "seconds_per_gradient": round(member.compute_seconds, 6),
+        "bytes_up": member.bytes_up,
+        "bytes_down": member.bytes_down,
+        "rejected": member.rejected,
+        "last_seen": round(now - member.heard, 3),
+    }
+
+
+def recall(text: str, counts: dict[int, tuple[int, int]]) -> dict[int, Member]:
+    """The agents as an earlier session of the server last described them; nobody is connected yet.
+
+    `counts`: applied and refused, from run.db, which the journal has brought up to date: a server that was killed had
+    done more than it last described.
+    """
+    from afedpg.engine.live import Member
+
+    document: dict[str, Any] = json.loads(text) if text else {"time": time.time(), "agents": []}
+    told = time.monotonic() - max(0.0, time.time() - document["time"])  # in this session's monotonic time
+    members = {
+        entry["agent"]: Member(
+            entry["agent"], entry["name"], heard=told - entry["last_seen"],
+            delay=entry["delay"], compute_seconds=entry["seconds_per_gradient"],
+            bytes_up=entry["bytes_up"], bytes_down=entry["bytes_down"],
+        )
+        for entry in document["agents"]
+    }  # fmt: skip
+    for agent_id, (applied, refused) in counts.items():
+        member = members.setdefault(agent_id, Member(agent_id, "", heard=told))  # it says its name when it is back
+        member.gradients, member.rejected = applied, refused
+    return members
+
+
+def stored(folder: RunFolder) -> dict[str, Any]:
+    """What the server last wrote into its run folder; once it is gone, that it is, since when, and who stayed."""
+    written = folder.is_written()  # before its notes are read: it may end just now
+    notes = read_notes(folder.database)
+    if "status" not in notes:
+        raise AfedpgError(f"{folder.path} was never served: there is no status in it")
+    try:
+        document = dict(json.loads(notes["status"]))
+    except (ValueError, TypeError) as error:
+        raise AfedpgError(f"{folder.path}: the status in run.db cannot be read: {error}") from error
+    finished = notes.get("state") == "finished"
+    document["state"] = "finished" if finished else "running" if written else "stopped"
+    if document["state"] != "running":
+        document["gradients_per_second"] = 0.0
+        for agent in document["agents"]:
+            agent["state"] = ended_as(finished, agent["state"], agent["gradients"])
+            agent["last_seen"] = round(agent["last_seen"] + _age(document), 3)
+    return document
+
+
+def _age(document: dict[str, Any]) -> float:
+    return max(0.0, time.time() - float(document["time"]))
+
+
+def table(document: dict[str, Any]) -> str:
+    """Of what a server said of itself: which may be anything."""
+    try:
+        return _table(document)
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise AfedpgError(f"that is no status of this version of afedpg: {of_peer(repr(error))}") from error
+
+
+def _table(document: dict[str, Any]) -> str:
+    age, state = _age(document), document.get("state", "running")  # a server that answers runs
+    head = [
+        f"iteration {document['iteration']}, {document['gradients']} gradients, "
+        f"{document['gradients_per_second']:.1f}/s, rejected {document['rejected']}, "
+        f"up {document['seconds']:.0f} s, epoch {document['epoch']}"
+    ]
+    if state != "running":
+        last = time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime(document["time"]))
+        head = [f"{state}, last sign of life {last}, {age:.0f} s ago", *head]
+    elif age > 10:
+        head[0] += f" (as of {age:.0f} s ago)"
+    names = ("agent", "name", "state", "gradients", "delay", "s/gradient", "MB up", "MB down", "rejected", "last seen")
+    rows = [names, *(_row(agent) for agent in document["agents"])]
+    widths = [max(len(row[column]) for row in rows) for column in range(len(names))]
+    lines = ["  ".join(cell.rjust(width) for cell, width in zip(row, widths, strict=True)) for row in rows]
+    return "\n".join(map(printable, [*head, *lines]))
+
+
+def _row(agent: dict[str, Any]) -> tuple[str, ...]:
+    return (
+        str(agent["agent"]), of_peer(agent["name"]), of_peer(agent["state"]), str(agent["gradients"]),
+        f"{agent['delay']:.1f}",
+        f"{agent['seconds_per_gradient']:.4g}", f"{agent['bytes_up'] / 1e6:.2f}", f"{agent['bytes_down'] / 1e6:.2f}",
+        str(agent["rejected"]), f"{agent['last_seen']:.1f} s",
+    )  # fmt: skip

@@ -1,0 +1,291 @@
+"""Messages as they travel: protobuf for the envelope, little-endian bytes with a checksum for vectors.
+
+Nothing that arrives is believed: a message is exactly what the protocol allows, or it is `Refused` with a reason.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+import numpy as np
+import xxhash
+from google.protobuf.message import DecodeError, Message
+from numpy.typing import NDArray
+
+from afedpg.messages import Moments, Report, Stats, Task, TaskId
+from afedpg.terminal.text import of_peer
+from afedpg.transport.grpc import federation_pb2 as pb
+
+M = TypeVar("M", bound=Message)
+PROTOCOL = 1
+SERVICE = "afedpg.v1.Federation"
+DTYPE = "<f4"
+SLACK_BYTES = 1 << 20  # of a message, beside its vectors
+MOST_EPISODES = 1 << 16  # in one report, however many steps it has
+MOST_EXTRA = 64
+MOST_SETTINGS = 1 << 16  # characters
+LARGEST_COUNT = 1 << 40  # of steps: their sum over any run still fits a database's 64 bits
+LARGEST_RETURN = 1e12
+LARGEST_OBSERVATION = 1e9  # |mean| and deviation: beyond, moments are an attack on the shared scaling
+_SINGLE, _DOUBLE = np.dtype("<f4"), np.dtype("<f8")
+_TASK, _REPORT = (
+    pb.FromServer.DESCRIPTOR.fields_by_name["task"].number,
+    pb.FromAgent.DESCRIPTOR.fields_by_name["report"].number,
+)
+_THETA, _GRADIENT = (
+    pb.Task.DESCRIPTOR.fields_by_name["theta"].number,
+    pb.Report.DESCRIPTOR.fields_by_name["gradient"].number,
+)
+
+
+class Refused(Exception):
+    """What was sent is not what the protocol allows; the text says why, and may quote what was sent."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__(of_peer(text))
+
+
+class Damaged(Refused):
+    """What came is not what was sent: the line's fault, so the next try may do better."""
+
+
+@dataclass(frozen=True)
+class Expected:
+    """What a report of this federation looks like."""
+
+    parameters: int
+    observations: int | None = None  # length of the moments; None: none are shared
+    samples: int = LARGEST_COUNT  # environment steps behind one report, at most, and so episodes and observations
+
+
+def message_bytes(parameters: int) -> int:
+    """No message is longer; gRPC's own default of 4 MiB would stop theta at a million parameters."""
+    return 8 * parameters + SLACK_BYTES
+
+
+def fingerprint(task: str, parameters: int, settings: str) -> str:
+    """The same on both sides, or they are not talking about the same thing."""
+    document = {"task": task, "parameters": parameters, "settings": settings}
+    return hashlib.sha256(json.dumps(document, sort_keys=True, separators=(",", ":")).encode()).hexdigest()
+
+
+def _checksum(parts: Iterable[bytes | memoryview]) -> int:
+    digest = xxhash.xxh3_64()
+    for part in parts:
+        digest.update(part)
+    return digest.intdigest()
+
+
+def _bytes(array: NDArray[Any], dtype: np.dtype[Any]) -> memoryview:
+    return np.ascontiguousarray(array, dtype).data.cast("B")
+
+
+def _enclose(envelope: int, small: bytes, vector: int, data: memoryview) -> bytes:
+    """A oneof's message with its small fields and one large vector, put together by hand.
+
+    Protobuf's own way copies the vector four times on its way into the envelope; here it is copied once. Fields may
+    come in any order, so the result is what any protobuf library reads.
+    """
+    head = bytes((vector << 3 | 2,)) + _varint(len(data))
+    total = len(small) + len(head) + len(data)
+    return b"".join((bytes((envelope << 3 | 2,)), _varint(total), small, head, data))
+
+
+def _varint(number: int) -> bytes:
+    digits = bytearray()
+    while number > 0x7F:
+        digits.append(number & 0x7F | 0x80)
+        number >>= 7
+    digits.append(number)
+    return bytes(digits)
+
+
+def _pack_moments(moments: Moments | None) -> tuple[pb.Moments | None, tuple[bytes, ...]]:
+    if moments is None:
+        return None, ()
+    mean, m2 = bytes(_bytes(moments.mean, _DOUBLE)), bytes(_bytes(moments.m2, _DOUBLE))
+    return pb.Moments(count=moments.count, mean=mean, m2=m2), (mean, m2)
+
+
+def encode_task(task: Task) -> bytes:
+    theta = _bytes(task.theta, _SINGLE)
+    statistics, parts = _pack_moments(task.statistics)
+    content = pb.Task(
+        task_id=pb.TaskId(epoch=task.task_id.epoch, counter=task.task_id.counter),
+        version=task.version,
+        statistics=statistics,
+        checksum=_checksum((theta, *parts)),
+    )
+    return _enclose(_TASK, content.SerializeToString(), _THETA, theta)
+
+
+def decode_task(content: pb.Task, agent_id: int, parameters: int, observations: int | None = None) -> Task:
+    """`observations`: length of the statistics; None for an agent that does not scale, which never sees any."""
+    data = content.theta  # each look at a field of bytes copies it
+    theta = _vector(data, _SINGLE, "theta")
+    statistics, parts = _unpack_moments(content.statistics if content.HasField("statistics") else None)
+    _check(content.checksum, (data, *parts))
+    if theta.size != parameters:
+        raise Refused(f"theta: {theta.size} numbers, expected {parameters}")
+    if not np.isfinite(theta).all():
+        raise Refused("theta: not finite")
+    statistics = None if observations is None else statistics
+    if statistics is not None:
+        _check_statistics(statistics, observations)
+    task_id = TaskId(content.task_id.epoch, content.task_id.counter)
+    return Task(task_id, agent_id, theta.astype(np.float32, copy=False), content.version, statistics)
+
+
+def encode_report(report: Report) -> bytes:
+    gradient = _bytes(report.gradient, _SINGLE)
+    moments, parts = _pack_moments(report.moments)
+    stats = report.stats
+    content = pb.Report(
+        task_id=pb.TaskId(epoch=report.task_id.epoch, counter=report.task_id.counter),
+        version=report.version,
+        dtype=DTYPE,
+        moments=moments,
+        checksum=_checksum((gradient, *parts)),
+        steps=stats.steps,
+        returns=stats.returns,
+        lengths=stats.lengths,
+        extra=stats.extra,
+    )
+    return _enclose(_REPORT, content.SerializeToString(), _GRADIENT, gradient)
+
+
+def decode_report(content: pb.Report, agent_id: int, expected: Expected) -> Report:
+    """Everything that can be judged without the server's state; the fold judges the rest."""
+    if content.dtype != DTYPE:
+        raise Refused(f"dtype: '{content.dtype[:8]}', expected '{DTYPE}'")
+    data = content.gradient  # each look at a field of bytes copies it
+    gradient = _vector(data, _SINGLE, "gradient")
+    if gradient.size != expected.parameters:
+        raise Refused(f"gradient: {gradient.size} numbers, expected {expected.parameters}")
+    moments, parts = _unpack_moments(content.moments if content.HasField("moments") else None)
+    _check(content.checksum, (data, *parts))
+    _check_moments(moments, expected)
+    task_id = TaskId(content.task_id.epoch, content.task_id.counter)
+    return Report(task_id, agent_id, gradient, content.version, moments, _stats(content, expected))
+
+
+# Messages as they come from a peer. Text in them is cleaned here, before anything else sees it.
+
+
+def from_agent(data: bytes) -> pb.FromAgent:
+    message = _parse(pb.FromAgent, data)
+    if message.HasField("join"):
+        message.join.name = of_peer(message.join.name)
+    return message
+
+
+def from_server(data: bytes) -> pb.FromServer:
+    message = _parse(pb.FromServer, data)
+    if message.HasField("refusal"):
+        message.refusal.reason = of_peer(message.refusal.reason)
+    return message
+
+
+def settings_request(data: bytes) -> pb.SettingsRequest:
+    request = _parse(pb.SettingsRequest, data)
+    request.name = of_peer(request.name)
+    return request
+
+
+def settings_reply(data: bytes) -> pb.SettingsReply:
+    reply = _parse(pb.SettingsReply, data)
+    if len(reply.settings) > MOST_SETTINGS:
+        raise Refused(f"settings: {len(reply.settings)} characters")
+    return reply
+
+
+def status_reply(data: bytes) -> dict[str, Any]:
+    """Of a server that describes itself in JSON; what is in it is looked at by whoever shows it."""
+    try:
+        document = json.loads(_parse(pb.StatusReply, data).status)
+    except (ValueError, RecursionError) as error:
+        raise Refused("status: not JSON") from error
+    if not isinstance(document, dict):
+        raise Refused("status: not of this protocol")
+    return document
+
+
+def details(error: Any) -> str:
+    """What a failed call says, without gRPC's preamble: the peer's words, or gRPC's own."""
+    return of_peer((error.details() or error.code().name).rpartition("last error: ")[2])
+
+
+def _parse(kind: type[M], data: bytes) -> M:
+    try:
+        return kind.FromString(data)
+    except DecodeError as error:
+        raise Damaged("message: not of this protocol") from error
+
+
+def _vector(data: bytes, dtype: np.dtype[Any], what: str) -> NDArray[Any]:
+    """A view of the message's own bytes: nothing is copied."""
+    if len(data) % dtype.itemsize:
+        raise Refused(f"{what}: {len(data)} bytes are no whole number of {dtype.itemsize * 8} bit floats")
+    return np.frombuffer(data, dtype)
+
+
+def _unpack_moments(content: pb.Moments | None) -> tuple[Moments | None, tuple[bytes, ...]]:
+    if content is None:
+        return None, ()
+    mean, m2 = (_vector(data, _DOUBLE, "moments").astype(np.float64) for data in (content.mean, content.m2))
+    return Moments(content.count, mean, m2), (content.mean, content.m2)
+
+
+def _check(checksum: int, parts: Iterable[bytes]) -> None:
+    if checksum != _checksum(parts):
+        raise Damaged("checksum: the vectors are not what was sent")
+
+
+def _check_moments(moments: Moments | None, expected: Expected) -> None:
+    """Shared scaling is worth an attack: one report with absurd moments would blind every agent."""
+    if (moments is None) != (expected.observations is None):
+        raise Refused("moments: missing" if moments is None else "moments: this federation shares none")
+    if moments is None:
+        return
+    if not moments.mean.size == moments.m2.size == expected.observations:
+        sizes = f"{moments.mean.size} and {moments.m2.size}"
+        raise Refused(f"moments: {sizes} numbers, an observation has {expected.observations}")
+    if not 1 <= moments.count <= expected.samples:
+        raise Refused(f"moments: a count of {moments.count:.3g}, a report has at most {expected.samples} samples")
+    deviation = np.sqrt(np.abs(moments.m2) / moments.count)
+    inside = (np.abs(moments.mean) <= LARGEST_OBSERVATION) & (deviation <= LARGEST_OBSERVATION)  # NaN is outside
+    if not inside.all():
+        raise Refused(f"moments: beyond {LARGEST_OBSERVATION:.0e} or not finite")
+
+
+def _check_statistics(statistics: Moments, observations: int | None) -> None:
+    """An agent's compiled code reads as many numbers as an observation has, and divides by their deviations."""
+    count, mean, m2 = statistics.count, statistics.mean, statistics.m2
+    if not mean.size == m2.size == observations:
+        raise Refused(f"statistics: {mean.size} and {m2.size} numbers, an observation has {observations}")
+    if not 0 < count < math.inf:
+        raise Refused(f"statistics: a count of {count:.3g}")
+    # of reports that each keep the bound; merging moves their means apart, which adds to the deviation
+    inside = (np.abs(mean) <= 2 * LARGEST_OBSERVATION) & (m2 >= 0) & (m2 <= (2 * LARGEST_OBSERVATION) ** 2 * count)
+    if not inside.all():  # NaN is outside, too
+        raise Refused(f"statistics: beyond {LARGEST_OBSERVATION:.0e}, negative or not finite")
+
+
+def _stats(content: pb.Report, expected: Expected) -> Stats:
+    """Only recorded, but a number that does not fit a database would stop the record, and many would fill it."""
+    sizes = len(content.returns), len(content.lengths), len(content.extra)
+    if max(sizes[:2]) > min(expected.samples, MOST_EPISODES) or sizes[2] > MOST_EXTRA:
+        raise Refused("stats: {} returns, {} lengths and {} other numbers".format(*sizes))
+    returns, lengths, extra = tuple(content.returns), tuple(content.lengths), dict(content.extra)
+    if max(content.steps, *lengths, 0) > LARGEST_COUNT:
+        raise Refused("stats: more steps than a run can have")
+    if not all(abs(value) <= LARGEST_RETURN for value in returns):
+        raise Refused(f"stats: a return beyond {LARGEST_RETURN:.0e} or not finite")
+    if not all(math.isfinite(value) and len(name) <= 64 and name.isprintable() for name, value in extra.items()):
+        raise Refused("stats: a value that is not finite, or a name that is too long or cannot be printed")
+    return Stats(content.steps, returns, lengths, extra)
