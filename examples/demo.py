@@ -14,7 +14,8 @@ import matplotlib
 import numpy as np
 
 from afedpg.record.database import read_arrivals
-from afedpg.runs.train import configure, run
+from afedpg.runs.parts import configure
+from afedpg.runs.train import run
 from afedpg.terminal.progress import Display
 
 matplotlib.use("Agg")

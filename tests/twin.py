@@ -22,7 +22,7 @@ from afedpg.problems import Quadratic, make_problem
 from afedpg.record import checkpoint, journal
 from afedpg.record.database import read_arrivals, read_table
 from afedpg.record.folder import open_run
-from afedpg.runs.train import Own
+from afedpg.runs.parts import Own
 
 TOLERANCE = 1e-12
 SAME_DRAW = 1e-4  # far above float32's rounding of a gradient, far below the distance of two draws

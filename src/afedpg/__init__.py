@@ -16,16 +16,17 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from afedpg.export.policy_file import load_policy
+    from afedpg.runs.parts import Own
     from afedpg.runs.replay import recompute, replay
     from afedpg.runs.session import Result
-    from afedpg.runs.train import Own, resume, train
+    from afedpg.runs.train import resume, train
 
 __version__ = "0.1.0"
 
 # Loaded when first used: `import afedpg` and `afedpg --help` cost nothing.
 _HOMES = {
     "load_policy": "afedpg.export.policy_file",
-    "Own": "afedpg.runs.train",
+    "Own": "afedpg.runs.parts",
     "Result": "afedpg.runs.session",
     "recompute": "afedpg.runs.replay",
     "replay": "afedpg.runs.replay",

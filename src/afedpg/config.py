@@ -233,15 +233,15 @@ def _without_none(settings: Mapping[str, Any]) -> dict[str, Any]:
 
 
 LIVE = ("local", "ray", "grpc")
-HEEDED_BY = {  # settings that mean something to some engines alone
+USED_BY = {  # settings that mean something to some engines alone
     **dict.fromkeys((entry.name for entry in fields(TimingConfig)), ("virtual",)),
     "deadline": LIVE, "durable": LIVE, "lease": ("local", "grpc"), "max_rate": ("local", "grpc"),
     **dict.fromkeys((entry.name for entry in fields(RayConfig)), ("ray",)),
 }  # fmt: skip
 
 
-def heeds(engine: str, name: str) -> bool:
-    return engine in HEEDED_BY.get(name, ENGINES)
+def applies_to(engine: str, name: str) -> bool:
+    return engine in USED_BY.get(name, ENGINES)
 
 
 def options() -> Iterator[tuple[str | None, dataclasses.Field[Any]]]:
@@ -279,7 +279,7 @@ def from_settings(settings: Mapping[str, Any], base: Config = Config()) -> Confi
     return config
 
 
-def with_whole_paths(settings: Mapping[str, Any]) -> dict[str, Any]:
+def absolute_paths(settings: Mapping[str, Any]) -> dict[str, Any]:
     """Paths from the root on: run.toml must mean the same wherever the run is resumed from."""
     places = {name: value for name, value in settings.items() if name in PATHS and isinstance(value, (str, Path))}
     return {**settings, **{name: str(Path(place).absolute()) for name, place in places.items() if place}}

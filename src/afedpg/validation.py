@@ -7,7 +7,7 @@ import math
 from itertools import pairwise
 from typing import Any
 
-from afedpg.config import HEEDED_BY, LIVE, LONGEST_SECONDS, Config, default_of, heeds, options
+from afedpg.config import LIVE, LONGEST_SECONDS, USED_BY, Config, applies_to, default_of, options
 from afedpg.errors import ConfigError
 
 MOST_LAYERS, MOST_WEIGHTS = 32, 1 << 28  # of a network's hidden layers: an agent's machine must not be asked for more
@@ -26,16 +26,16 @@ def validate(config: Config) -> Config:
     return config
 
 
-def check_heeded(config: Config) -> Config:
-    """The config itself if its engine heeds all that was set. Apart from `validate`: a stored run opens as it is."""
+def check_applicable(config: Config) -> Config:
+    """The config itself if its engine reads all that was set. Apart from `validate`: a stored run opens as it is."""
     own = {name.partition(":")[0] for name in config.own}
     for section, entry in options():
         value = getattr(config if section is None else getattr(config, section), entry.name)
         given = value != default_of(entry) or entry.name in own
         engines = " or ".join(
-            "`afedpg server`" if engine == "grpc" else f"--engine {engine}" for engine in HEEDED_BY.get(entry.name, ())
+            "`afedpg server`" if engine == "grpc" else f"--engine {engine}" for engine in USED_BY.get(entry.name, ())
         )
-        _require(not given or heeds(config.engine, entry.name), f"{entry.name}: only used with {engines}")
+        _require(not given or applies_to(config.engine, entry.name), f"{entry.name}: only used with {engines}")
     return config
 
 

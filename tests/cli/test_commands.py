@@ -128,7 +128,7 @@ def test_a_run_is_recomputed_by_as_many_workers_as_it_is_trained_by(capsys, monk
         used.append(workers)
         return Alone(workload)
 
-    monkeypatch.setattr("afedpg.runs.train._crew", crew)
+    monkeypatch.setattr("afedpg.runs.virtual._crew", crew)
     for given in ([], ["--workers", "1"]):
         assert "same bits: recomputed" in done(capsys, "replay", "run", "--recompute", *given)
     assert used == [2, 1]

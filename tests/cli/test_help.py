@@ -14,7 +14,7 @@ import afedpg
 from afedpg import train
 from afedpg.cli import main, make_parser
 from afedpg.commands.reproduce import read_choices
-from afedpg.runs.train import configure
+from afedpg.runs.parts import configure
 
 TOP = make_parser()
 [COMMANDS] = [action.choices for action in TOP._actions if isinstance(action.choices, dict)]

@@ -37,11 +37,12 @@ from afedpg.record.recorder import Recorder
 from afedpg.record.states import unstack_states
 from afedpg.runs import ray as runs
 from afedpg.runs.live_session import Parts, new_parts
+from afedpg.runs.parts import Own, configure
 from afedpg.runs.ray import serve
 from afedpg.runs.replay import replay
-from afedpg.runs.train import Own, configure, resume
+from afedpg.runs.train import resume
 from afedpg.transport.ray import crowd as crowds
-from afedpg.transport.ray.crowd import Crowd
+from afedpg.transport.ray.pool import RayPool
 
 pytestmark = pytest.mark.usefixtures("session")
 ONE = {"agents": 1, "iterations": 40, "dimension": 30}
@@ -122,8 +123,8 @@ def test_a_run_that_was_killed_goes_on_with_other_streams(tmp_path: Path, monkey
     with pytest.raises(KeyError, match="as if killed"):
         afedpg.train("quadratic", engine="ray", out=tmp_path / "run", on_arrival=die, **ONE)
     lives: list[int] = []
-    place = Crowd.place
-    monkeypatch.setattr(Crowd, "place", lambda crowd, *how: (lives.append(how[-1]), place(crowd, *how))[1])
+    place = RayPool.place
+    monkeypatch.setattr(RayPool, "place", lambda crowd, *how: (lives.append(how[-1]), place(crowd, *how))[1])
     done = resume(tmp_path / "run")
     assert lives == [1]
     assert done.gradients == 40
@@ -280,7 +281,7 @@ def test_an_agent_that_is_cancelled_while_others_gather_does_not_go_on(passes: i
     """Or the end of the run would wait for it for ever."""
 
     async def cancel() -> None:
-        crowd = Crowd(Own().workload(from_settings({"task": "quadratic", "agents": 2, "engine": "ray"})), first=2)
+        crowd = RayPool(Own().workload(from_settings({"task": "quadratic", "agents": 2, "engine": "ray"})), first=2)
         waits, again = (asyncio.ensure_future(crowd.gathered(0)) for _ in range(2))
         await asyncio.sleep(0.01)
         assert not waits.done()  # one agent that came twice is not two
@@ -335,7 +336,7 @@ def test_a_state_that_is_slow_to_come_is_not_given_up(
 
     config = from_settings({"task": "quadratic", "agents": 1, "engine": "ray"})
     workload = Own().workload(config)()
-    crowd = Crowd(Own().workload(config))
+    crowd = RayPool(Own().workload(config))
     (seat,) = crowd.seats
     seat.newest = slow.remote()
     monkeypatch.setattr(crowds, "FETCH_SECONDS", 0.1)
@@ -353,7 +354,7 @@ def test_a_state_that_is_slow_to_come_is_not_given_up(
 def test_a_lost_state_is_replaced_by_the_last_one_fetched_with_other_streams(caplog: pytest.LogCaptureFixture) -> None:
     config = from_settings({"task": "quadratic", "agents": 2, "engine": "ray"})
     workload = Own().workload(config)()
-    crowd = Crowd(Own().workload(config))
+    crowd = RayPool(Own().workload(config))
     kept, lost = crowd.seats
     kept.newest = ray.put(workload.start(0))
     lost.state = workload.start(1)
@@ -368,7 +369,7 @@ def test_a_lost_state_is_replaced_by_the_last_one_fetched_with_other_streams(cap
         tree = crowd.to_tree()
     assert "agent 1: its newest state was lost" in caplog.text
     assert (kept.behind, lost.behind) == (False, True)
-    again = Crowd(Own().workload(config))
+    again = RayPool(Own().workload(config))
     again.from_tree(tree)
     assert [seat.behind for seat in again.seats] == [False, True]
     for seat, agent_id in zip(again.seats, (0, 1), strict=True):

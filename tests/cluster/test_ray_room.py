@@ -10,9 +10,10 @@ import pytest
 import ray
 
 from afedpg.config import Config
+from afedpg.engine.cost import WORKER_BYTES
 from afedpg.errors import ConfigError
+from afedpg.runs.parts import Own, configure, parts_of
 from afedpg.runs.ray import _cost
-from afedpg.runs.train import WORKER_BYTES, Own, configure, parts_of
 from afedpg.transport.ray import cluster
 
 
@@ -59,7 +60,7 @@ def test_room_is_counted_node_by_node(
 
 
 def test_the_cost_counts_actors_that_run_here(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("afedpg.runs.train._resident", lambda: 0)  # it may grow from one call to the next
+    monkeypatch.setattr("afedpg.engine.cost._resident", lambda: 0)  # it may grow from one call to the next
     here = configured("CartPole-v1", agents=3)
     away = configured("CartPole-v1", agents=3, ray_address="auto")
     workload, rule = parts_of(here, Own())

@@ -19,7 +19,8 @@ from afedpg.messages import Join, Moments, Stats
 from afedpg.problems import Quadratic, make_problem
 from afedpg.record.database import read_evaluations
 from afedpg.runs.identity import identity
-from afedpg.runs.train import check_own, configure, default_workers, run
+from afedpg.runs.parts import check_own, configure
+from afedpg.runs.train import default_workers, run
 from afedpg.server import rules
 from afedpg.server.admission import Limits
 from afedpg.server.rules import afedpg, pg_plain
@@ -250,7 +251,7 @@ def test_python_and_the_command_line_start_as_many_workers(tmp_path, monkeypatch
         raise AfedpgError("enough")
 
     monkeypatch.setattr("os.cpu_count", lambda: 3)
-    monkeypatch.setattr("afedpg.runs.train._crew", crew)
+    monkeypatch.setattr("afedpg.runs.virtual._crew", crew)
     monkeypatch.chdir(tmp_path)
     with pytest.raises(AfedpgError, match="enough"):
         train("CartPole-v1", agents=4, iterations=13, steps=1000)

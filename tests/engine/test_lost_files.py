@@ -23,7 +23,7 @@ from afedpg.record import journal as journals
 from afedpg.record.database import Database, read_arrivals
 from afedpg.record.journal import Journal
 from afedpg.runs.live_session import Parts, keep_record, new_parts, restored_parts
-from afedpg.runs.train import Own, configure
+from afedpg.runs.parts import Own, configure
 from afedpg.server.state import to_tree
 
 AGENTS = 3

@@ -14,8 +14,8 @@ from afedpg.engine.process import Interruption
 from afedpg.messages import Join, Moments, Stats
 from afedpg.record import checkpoint, folder, journal
 from afedpg.record.recorder import Recorder
+from afedpg.runs.parts import Own, prepare
 from afedpg.runs.session import Session
-from afedpg.runs.train import Own, prepare
 from afedpg.server.admission import Limits
 from afedpg.server.fold import step
 from afedpg.server.state import from_tree

@@ -13,7 +13,7 @@ from afedpg.engine.live import LiveEngine
 from afedpg.messages import Event, Task
 from afedpg.record import folder as folders
 from afedpg.record.recorder import Recorder
-from afedpg.runs.train import Own, prepare
+from afedpg.runs.parts import Own, prepare
 from afedpg.server.admission import Limits
 from afedpg.transport.grpc import federation_pb2 as pb
 from afedpg.transport.grpc import wire

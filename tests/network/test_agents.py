@@ -13,10 +13,11 @@ from afedpg.config import LONGEST_LEASE, SHORTEST_LEASE, from_settings
 from afedpg.engine.workloads import BuildWorkload
 from afedpg.messages import Task, TaskId
 from afedpg.transport.grpc import federation_pb2 as pb
-from afedpg.transport.grpc.client import Agent, AgentOptions
+from afedpg.transport.grpc.client import Agent
+from afedpg.transport.grpc.connection import Connection
 from afedpg.transport.grpc.keep import StateFile
 from afedpg.transport.grpc.listener import _options
-from afedpg.transport.grpc.visit import Visit
+from afedpg.transport.grpc.membership import AgentOptions
 from afedpg.transport.grpc.wire import Refused
 from afedpg.validation import validate
 
@@ -44,11 +45,11 @@ def test_a_lease_that_a_server_may_have_is_one_that_agents_and_grpc_accept(lease
     assert all(-(2**31) <= value < 2**31 for _, value in _options(10, config.network.lease))
     agent = Agent(AgentOptions("127.0.0.1:1", config, lambda config: BuildWorkload(config)()))
     try:
-        Visit(agent, None)._welcome(pb.Welcome(agent=0, lease_seconds=lease))
+        Connection(agent, None)._welcome(pb.Welcome(agent=0, lease_seconds=lease))
         assert agent.lease == lease
         for other in (0.99 * SHORTEST_LEASE, 1.01 * LONGEST_LEASE, float("nan")):
             with pytest.raises(Refused, match="a lease of"):
-                Visit(agent, None)._welcome(pb.Welcome(agent=0, lease_seconds=other))
+                Connection(agent, None)._welcome(pb.Welcome(agent=0, lease_seconds=other))
     finally:
         agent.close()
 

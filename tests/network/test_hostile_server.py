@@ -18,7 +18,8 @@ from afedpg.errors import AfedpgError, ConfigError
 from afedpg.messages import Moments, Task, TaskId
 from afedpg.transport.grpc import federation_pb2 as pb
 from afedpg.transport.grpc import wire
-from afedpg.transport.grpc.client import AgentOptions, run_agent
+from afedpg.transport.grpc.client import run_agent
+from afedpg.transport.grpc.membership import AgentOptions
 from afedpg.transport.grpc.terms import agree, terms
 from afedpg.transport.grpc.wire import Damaged, Refused
 from afedpg.validation import validate

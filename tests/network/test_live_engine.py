@@ -13,11 +13,11 @@ import pytest
 from served import Served
 
 from afedpg.config import from_settings
+from afedpg.engine.members import recall
 from afedpg.engine.process import DeadEnd
 from afedpg.engine.stall import Stall
 from afedpg.messages import Moments, Report, Stats, Task
 from afedpg.server.moments import take
-from afedpg.terminal.status import recall
 from afedpg.transport.grpc import federation_pb2 as pb
 from afedpg.transport.grpc.port import AgentPort
 from afedpg.transport.grpc.wire import encode_report

@@ -23,8 +23,8 @@ from afedpg.record import folder as folders
 from afedpg.record.database import read_arrivals, read_evaluations, read_table
 from afedpg.runs import live_session
 from afedpg.runs.live_session import Parts, keep_record, new_parts, restored_parts, run_live
+from afedpg.runs.parts import Own, configure
 from afedpg.runs.session import Result
-from afedpg.runs.train import Own, configure
 
 SETTINGS = {"agents": 1, "iterations": 50, "evaluate_every": 10, "engine": "local"}
 

@@ -16,8 +16,9 @@ from afedpg.record import folder as folders
 from afedpg.record import journal as journals
 from afedpg.runs import live_session
 from afedpg.runs.live_session import restored_parts
+from afedpg.runs.parts import Own, configure
 from afedpg.runs.serve import Place, resume_server, run_server
-from afedpg.runs.train import Own, configure, resume
+from afedpg.runs.train import resume
 
 SETTINGS = {"agents": 1, "iterations": 10, "engine": "local"}
 HERE = Place("127.0.0.1:0")

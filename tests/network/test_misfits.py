@@ -24,7 +24,8 @@ from afedpg.engine.workloads import BuildWorkload
 from afedpg.messages import Task, TaskId
 from afedpg.transport.grpc import federation_pb2 as pb
 from afedpg.transport.grpc.certs import Pair, issue, make_certificates, new_authority
-from afedpg.transport.grpc.client import FIRST_PAUSE, Agent, AgentOptions, Pause
+from afedpg.transport.grpc.client import Agent
+from afedpg.transport.grpc.membership import FIRST_PAUSE, AgentOptions, Pause
 from afedpg.transport.grpc.probe import misfit
 from afedpg.transport.grpc.wire import encode_task
 

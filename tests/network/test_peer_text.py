@@ -226,7 +226,7 @@ def test_repeats_are_forgotten_and_bounded() -> None:
 
 def test_what_a_ray_actor_raises_is_one_line() -> None:
     exceptions = pytest.importorskip("ray.exceptions")
-    from afedpg.transport.ray.crowd import _first_line, _last_line
+    from afedpg.transport.ray.pool import _first_line, _last_line
 
     error = exceptions.RayError("\x1b[2J" + "A" * 1000 + "\nTraceback\nValueError: EVIL\x1b[2J\x00" + "A" * 1000)
     assert _first_line(error).startswith("RayError: \\x1b[2JAAA")

@@ -20,7 +20,7 @@ from afedpg.messages import Arrival, Stats, TaskId
 from afedpg.record import folder
 from afedpg.record.database import Database
 from afedpg.record.folder import find_runs
-from afedpg.validation import check_heeded
+from afedpg.validation import check_applicable
 
 CONFIG = Config(
     task="quadratic",
@@ -40,7 +40,7 @@ def test_the_configuration_comes_back(tmp_path: Path) -> None:
 def test_a_stored_run_opens_with_settings_that_a_new_one_would_be_refused(tmp_path: Path) -> None:
     config = replace(CONFIG, engine="local")
     with pytest.raises(ConfigError, match=r"^timing: only used with --engine virtual$"):
-        check_heeded(config)
+        check_applicable(config)
     assert folder.create(tmp_path / "run", config).config() == config
 
 

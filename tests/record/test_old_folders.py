@@ -17,7 +17,7 @@ from afedpg.record import checkpoint
 from afedpg.record import folder as folders
 from afedpg.runs.evaluate import evaluate_run
 from afedpg.runs.live_session import restored_parts
-from afedpg.runs.train import Own
+from afedpg.runs.parts import Own
 
 FOLDERS = Path(__file__).parent / "folders_of_0_1_0"
 VIRTUAL = ["afedpg-virtual", "a3c-virtual"]

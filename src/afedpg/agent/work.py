@@ -55,7 +55,7 @@ class EnvironmentWorkload:
         self._a3c = config.method == "a3c"
         self._said_cut = False
         self.environments = Environments(config, make_env)
-        self.policy = make_the_policy(config, self.environments, make_policy)
+        self.policy = build_policy(config, self.environments, make_policy)
         native = native_kernels(config, self.policy)
         if native is None:
             import torch
@@ -228,7 +228,7 @@ def choose_baseline(agent: AgentConfig, observations: int, kernels: CriticKernel
     return NoBaseline()
 
 
-def make_the_policy(config: Config, environments: Environments, make_policy: MakePolicy | None) -> Policy:
+def build_policy(config: Config, environments: Environments, make_policy: MakePolicy | None) -> Policy:
     observations, actions = environments.observations, environments.actions
     if make_policy is not None:
         from afedpg.policy.own import ModulePolicy

@@ -26,7 +26,7 @@ from typing import Any
 from afedpg.dashboard.catalog import Catalog
 from afedpg.dashboard.follow import Follower
 from afedpg.record.database import Database, read_arrivals
-from afedpg.runs.train import configure
+from afedpg.runs.parts import configure
 from afedpg.runs.train import run as train_run
 
 AGENTS, ITERATIONS = 64, 1563

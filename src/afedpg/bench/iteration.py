@@ -23,7 +23,7 @@ from afedpg.errors import ConfigError
 from afedpg.messages import Join
 from afedpg.record import folder
 from afedpg.record.recorder import Recorder
-from afedpg.runs.train import Own, configure, prepare
+from afedpg.runs.parts import Own, configure, prepare
 
 STAGES = ("rollout", "values", "critic", "gradient", "other work", "server and record")
 

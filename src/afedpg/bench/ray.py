@@ -26,7 +26,7 @@ from afedpg.config import Config
 from afedpg.engine.workloads import BuildWorkload
 from afedpg.messages import AgentState, Arrival, Floats, Report, Stats, Task, Vector
 from afedpg.runs.live_session import keep_record, new_parts
-from afedpg.runs.train import Own, configure
+from afedpg.runs.parts import Own, configure
 from afedpg.runs.train import run as train_run
 
 SIZES = {"swimmer": 4_868, "hopper": 69_638, "walker2d": 274_956, "humanoid": 727_074}

@@ -30,7 +30,7 @@ from afedpg.errors import AfedpgError
 from afedpg.messages import Join
 from afedpg.record import folder
 from afedpg.record.recorder import Recorder
-from afedpg.runs.train import Own, configure, prepare
+from afedpg.runs.parts import Own, configure, prepare
 
 PRESETS = {"swimmer": "paper", "hopper": "tuned", "walker2d": "tuned", "humanoid": "tuned"}
 LIMIT, OURS, A2C = sampler.LIMIT, "training", "Stable-Baselines3 A2C"

@@ -12,7 +12,7 @@ from typing import Any
 
 import psutil
 
-from afedpg.runs.train import configure
+from afedpg.runs.parts import configure
 from afedpg.runs.train import run as train_run
 
 FEW, MANY = 100, 10_000

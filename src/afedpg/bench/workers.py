@@ -12,7 +12,7 @@ from typing import Any
 
 from afedpg.bench.rows import compared
 from afedpg.messages import Arrival, Vector
-from afedpg.runs.train import configure
+from afedpg.runs.parts import configure
 from afedpg.runs.train import run as train_run
 
 AGENTS, ITERATIONS = 8, 8

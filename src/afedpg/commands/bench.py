@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import argparse
-import importlib
+import importlib.util
 import json
 import os
 from pathlib import Path
@@ -32,6 +32,8 @@ def _bench(options: argparse.Namespace) -> int:
         raise ConfigError(f"rounds: {options.rounds}; at least 1 is needed")
     if options.out is not None and (os.path.isdir(options.out) or not os.path.isdir(Path(options.out).parent)):
         raise ConfigError(f"out: '{options.out}' is no file that could be written; name one in a folder that exists")
+    if importlib.util.find_spec("afedpg.bench") is None:
+        raise ConfigError("bench: benchmarks are part of the source tree, not of the package; use a clone of it")
     one_thread()
     chosen: dict[str, Any] = {}
     if options.tasks:

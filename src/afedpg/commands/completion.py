@@ -3,45 +3,17 @@
 from __future__ import annotations
 
 import argparse
-from dataclasses import dataclass
 from typing import Any
 
 from afedpg import config as configuration
 from afedpg.commands import shells
 from afedpg.commands.export import FORMATS
 from afedpg.commands.parser import command
+from afedpg.commands.shells import Argument, Command
 from afedpg.experiments.choices import EXPERIMENTS, SCALES
 from afedpg.sampling.native.tasks import GYMNASIUM
 
 PLACES = {"RUN": "run", "RUN|HOST:PORT": "run", "FILE": "file", "DIR": "folder"}  # what a metavar stands for
-
-
-@dataclass(frozen=True)
-class Argument:
-    """An option with its flags, or a positional without any."""
-
-    flags: tuple[str, ...]
-    help: str
-    name: str  # of its value
-    takes_value: bool
-    words: tuple[str, ...] = ()  # values it may have
-    place: str = ""  # "run", "file" or "folder", where its value is one
-    repeats: bool = False
-
-
-@dataclass(frozen=True)
-class Command:
-    name: str
-    help: str
-    arguments: tuple[Argument, ...]
-
-    @property
-    def options(self) -> list[Argument]:
-        return [argument for argument in self.arguments if argument.flags]
-
-    @property
-    def positionals(self) -> list[Argument]:
-        return [argument for argument in self.arguments if not argument.flags]
 
 
 def add_commands(commands: Any) -> None:

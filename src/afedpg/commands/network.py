@@ -56,8 +56,8 @@ def _server(options: argparse.Namespace) -> int:
     _one_thread_from_the_start()
     from afedpg.record.folder import open_run
     from afedpg.record.trust import check_trust
+    from afedpg.runs.parts import configure
     from afedpg.runs.serve import resume_server, run_server
-    from afedpg.runs.train import configure
     from afedpg.terminal.progress import Display
 
     _log_to_stderr()
@@ -119,7 +119,8 @@ def _add_agent(commands: Any) -> None:
 def _agent(options: argparse.Namespace) -> int:
     _one_thread_from_the_start()
     from afedpg.engine.workloads import BuildWorkload
-    from afedpg.transport.grpc.client import AgentOptions, be_agent
+    from afedpg.transport.grpc.client import agent_main
+    from afedpg.transport.grpc.membership import AgentOptions
     from afedpg.transport.grpc.roster import check_name
     from afedpg.transport.grpc.tls import Identity, require_loopback, split_address
 
@@ -143,7 +144,7 @@ def _agent(options: argparse.Namespace) -> int:
         state=None if options.state is None else Path(options.state),
         patience=options.patience,
     )
-    be_agent(agent, lambda reports: json.dumps({"reports": reports}) if options.json else f"{reports} reports")
+    agent_main(agent, lambda reports: json.dumps({"reports": reports}) if options.json else f"{reports} reports")
 
 
 def _own_config(options: argparse.Namespace) -> configuration.Config:

@@ -17,7 +17,7 @@ from afedpg.toml_file import read_toml
 
 
 def add_settings(parser: argparse.ArgumentParser, engine: str | None = None) -> None:
-    """TASK, everything a run can be told, and --preset; of a command with an engine of its own, what that one heeds."""
+    """TASK, everything a run can be told, and --preset; of a command with an engine of its own, what that one reads."""
     for name in (None, *configuration.SECTIONS):
         add_section(parser, name, engine)
     parser.add_argument("--preset", help="settings to start from: paper, tuned, or a .toml file of your own")
@@ -27,7 +27,7 @@ def add_section(parser: argparse.ArgumentParser, name: str | None, engine: str |
     """The settings of one section of a configuration; None: those above all sections."""
     mine = [entry for section, entry in configuration.options() if section == name and entry.name != "own"]
     if engine:
-        mine = [entry for entry in mine if entry.name != "engine" and configuration.heeds(engine, entry.name)]
+        mine = [entry for entry in mine if entry.name != "engine" and configuration.applies_to(engine, entry.name)]
     kind = configuration.SECTIONS[name] if name and mine else None
     group = parser.add_argument_group(name, (kind.__doc__ or "").strip()) if kind else parser
     for entry in mine:

@@ -3,13 +3,38 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from afedpg.commands.completion import Argument, Command
+from dataclasses import dataclass
 
 TOP = ("--help", "--version")
 SHORT = 70  # letters of a description
+
+
+@dataclass(frozen=True)
+class Argument:
+    """An option with its flags, or a positional without any."""
+
+    flags: tuple[str, ...]
+    help: str
+    name: str  # of its value
+    takes_value: bool
+    words: tuple[str, ...] = ()  # values it may have
+    place: str = ""  # "run", "file" or "folder", where its value is one
+    repeats: bool = False
+
+
+@dataclass(frozen=True)
+class Command:
+    name: str
+    help: str
+    arguments: tuple[Argument, ...]
+
+    @property
+    def options(self) -> list[Argument]:
+        return [argument for argument in self.arguments if argument.flags]
+
+    @property
+    def positionals(self) -> list[Argument]:
+        return [argument for argument in self.arguments if not argument.flags]
 
 
 def bash(commands: Sequence[Command]) -> str:

@@ -44,7 +44,8 @@ def _train(options: argparse.Namespace) -> int:
 
 def _train_one(options: argparse.Namespace, settings: dict[str, Any], several: bool) -> None:
     from afedpg.record.folder import default_path
-    from afedpg.runs.train import configure, run
+    from afedpg.runs.parts import configure
+    from afedpg.runs.train import run
     from afedpg.terminal.progress import Display
 
     config = configure(options.task, options.preset, settings)
@@ -58,7 +59,8 @@ def _train_one(options: argparse.Namespace, settings: dict[str, Any], several: b
 
 def _resume(options: argparse.Namespace) -> int:
     from afedpg.record.folder import open_run
-    from afedpg.runs.train import Own, resume
+    from afedpg.runs.parts import Own
+    from afedpg.runs.train import resume
     from afedpg.terminal.progress import Display
 
     config = open_run(Path(options.run)).config()

@@ -20,6 +20,7 @@ from typing import Any, Protocol
 
 from afedpg.config import NetworkConfig
 from afedpg.engine.federation import Federation
+from afedpg.engine.members import Member, Port, describe
 from afedpg.engine.own_schedules import BadSchedule
 from afedpg.engine.stall import Stall
 from afedpg.engine.trace import TraceWriter
@@ -38,15 +39,12 @@ def worth_a_line(count: int) -> bool:
     return count <= SHOWN_REJECTIONS or count & (count - 1) == 0
 
 
-class Port(Protocol):
-    """The way back to one connected agent. Nothing here waits: a Task is turned into bytes at once."""
-
-    def give(self, task: Task) -> None: ...
-
-    def refuse(self, reason: str) -> None: ...
-
-    def close(self, reason: str, final: bool = False) -> None:
-        """`final` tells the agent not to come back."""
+def in_loop() -> bool:
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return False
+    return True
 
 
 class Keeper(Protocol):
@@ -55,31 +53,6 @@ class Keeper(Protocol):
     def to_tree(self) -> dict[str, Any]: ...
 
     def from_tree(self, tree: dict[str, Any]) -> None: ...
-
-
-@dataclass
-class Member:
-    """What is known of an agent, connected or not."""
-
-    agent_id: int
-    name: str
-    port: Port | None = None
-    heard: float = 0.0  # monotonic
-    handed_out: float = 0.0  # when its outstanding Task was sent, monotonic
-    answered: float = 0.0  # seconds from the hand-out of its newest accepted report to its arrival
-    gradients: int = 0  # applied
-    rejected: int = 0
-    delay: float = 0.0  # mean of the newest few
-    compute_seconds: float = 0.0  # likewise, from hand-out to arrival
-    bytes_up: int = 0  # on the wire, as the transport counts them
-    bytes_down: int = 0
-
-    def note(self, delay: int, seconds: float) -> None:
-        """Of a report that was taken; it counts as a gradient once it is applied."""
-        weight = 1 / min(max(1, self.gradients), 20)
-        self.answered = seconds
-        self.delay += weight * (delay - self.delay)
-        self.compute_seconds += weight * (seconds - self.compute_seconds)
 
 
 Transport = Callable[["LiveEngine"], AbstractAsyncContextManager[None]]
@@ -326,9 +299,7 @@ class LiveEngine:
                 self.fail(error)
 
     def status(self) -> str:
-        from afedpg.terminal.status import describe
-
-        return describe(self)
+        return describe(self.federation.server, self.members, self.seconds, self.rate)
 
     @property
     def rate(self) -> float:

@@ -23,7 +23,7 @@ _PR_SET_PDEATHSIG = 1
 STOPS = (signal.SIGINT, signal.SIGTERM, *([signal.SIGHUP] if hasattr(signal, "SIGHUP") else []))
 
 
-class Hand(Protocol):
+class WorkerHandle(Protocol):
     """A spawned process and the pipe to it."""
 
     process: Any
@@ -56,15 +56,15 @@ def die_with_parent() -> None:
             os._exit(1)
 
 
-def dismiss(hands: Sequence[Hand]) -> None:
+def dismiss(workers: Sequence[WorkerHandle]) -> None:
     """Ends worker processes: an idle one by itself when its pipe closes, any other by force."""
-    for hand in hands:
-        hand.connection.close()
-    for hand in hands:
-        hand.process.join(timeout=1.0)
-        if hand.process.is_alive():
-            hand.process.kill()
-            hand.process.join()
+    for worker in workers:
+        worker.connection.close()
+    for worker in workers:
+        worker.process.join(timeout=1.0)
+        if worker.process.is_alive():
+            worker.process.kill()
+            worker.process.join()
 
 
 def stopping_signals() -> list[signal.Signals]:

@@ -22,6 +22,7 @@ from afedpg.experiments.studies import (
     STUDIES,
     Curves,
     Study,
+    Team,
     fit_range,
     measurements,
     read_curves,
@@ -109,17 +110,6 @@ def judge_lookahead(methods: dict[Method, Curves]) -> Verdict | None:
 
 def _ratio_of_means(pairs: NDArray[np.float64]) -> float:
     return float(pairs[:, 0].mean() / pairs[:, 1].mean())
-
-
-@dataclass(frozen=True)
-class Team:
-    """N agents against one, on the same problem."""
-
-    agents: int
-    gap_ratio: Interval  # gap(N) / gap(1) after the same number of gradients in all
-    sample_ratio: Interval  # samples per agent to the level, of N = 1's
-    delay: float  # average over applied gradients
-    seeds: int
 
 
 def teams(curves: dict[int, Curves]) -> list[Team]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 import numpy as np
 from matplotlib.figure import Figure
@@ -12,11 +11,8 @@ from numpy.typing import NDArray
 from afedpg.experiments import plotting
 from afedpg.experiments.choices import Method
 from afedpg.experiments.statistics import band
-from afedpg.experiments.studies import STUDIES, Curves, fit_range
+from afedpg.experiments.studies import STUDIES, Curves, Team, fit_range
 from afedpg.messages import Vector
-
-if TYPE_CHECKING:
-    from afedpg.experiments.complexity import Team
 
 FLOOR = 0.2  # of the mean: where bands end below
 PANELS = (

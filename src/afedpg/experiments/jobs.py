@@ -25,9 +25,10 @@ from afedpg.experiments.own import own_of
 from afedpg.messages import Arrival, Vector
 from afedpg.record import checkpoint, database
 from afedpg.record.folder import RunFolder
-from afedpg.runs.train import Own, resume, run
+from afedpg.runs.parts import Own
+from afedpg.runs.train import resume, run
 from afedpg.server.schedules import StepPower
-from afedpg.validation import check_heeded, validate
+from afedpg.validation import check_applicable, validate
 
 Progress = Callable[[float], None]  # how much of a job is done, 0 to 1
 GRADIENT_SECONDS = 3e-5  # of a synthetic problem
@@ -201,7 +202,7 @@ class Plan:
         names += ("eta: StepPower",) if flat.get("eta_power") is not None else ()
         power = flat.pop("eta_power", None)
         config = configuration.from_settings({**flat, "task": task, "own": names})
-        return Settings(check_heeded(validate(config)), method, own_timing, power)
+        return Settings(check_applicable(validate(config)), method, own_timing, power)
 
 
 def preset_settings(task: str, preset: str, method: Method) -> dict[str, Any]:

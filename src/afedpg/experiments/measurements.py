@@ -19,7 +19,8 @@ from afedpg.experiments.jobs import GRADIENT_SECONDS, Progress, Settings
 from afedpg.experiments.tables import Table, read, table
 from afedpg.messages import AgentState, Arrival, Evaluation, Floats, Moments, Report, Task, Vector
 from afedpg.problems import ProblemWorkload, make_problem
-from afedpg.runs.train import prepare, run
+from afedpg.runs.parts import prepare
+from afedpg.runs.train import run
 
 COLUMNS = "gradients iterations seconds delays gap gradient_norm"
 

@@ -12,7 +12,7 @@ from typing import Any
 
 from afedpg.errors import ConfigError
 from afedpg.experiments.choices import OwnPart
-from afedpg.runs.train import Own
+from afedpg.runs.parts import Own
 
 
 @cache

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from afedpg.experiments.choices import SUITABLE, Choices, Method
 from afedpg.experiments.jobs import Plan
 from afedpg.experiments.measurements import Measurement, log_points
+from afedpg.experiments.statistics import Interval
 from afedpg.messages import Vector
 
 AGENTS = 8
@@ -73,6 +74,17 @@ class Curves:
     norm: NDArray[np.float64]
     seconds: NDArray[np.float64]
     delays: NDArray[np.float64]  # sums over all gradients so far
+
+
+@dataclass(frozen=True)
+class Team:
+    """N agents against one, on the same problem."""
+
+    agents: int
+    gap_ratio: Interval  # gap(N) / gap(1) after the same number of gradients in all
+    sample_ratio: Interval  # samples per agent to the level, of N = 1's
+    delay: float  # average over applied gradients
+    seeds: int
 
 
 def measurements(choices: Choices, study: Study) -> dict[Method, list[Measurement]]:

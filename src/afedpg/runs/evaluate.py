@@ -14,8 +14,8 @@ from afedpg.messages import Evaluation
 from afedpg.record import checkpoint
 from afedpg.record import folder as folders
 from afedpg.record.trust import check_trust
+from afedpg.runs.parts import Own, check_own
 from afedpg.runs.stored import check_fit
-from afedpg.runs.train import Own, check_own
 from afedpg.seeding import stream
 from afedpg.server.state import ServerState, from_tree
 

@@ -15,7 +15,8 @@ import numpy as np
 
 from afedpg.config import Config
 from afedpg.engine.federation import Federation, OnArrival, outcome
-from afedpg.engine.live import ROUND_SECONDS, ROUND_TIMES, Drive, Keeper, LiveEngine, Transport
+from afedpg.engine.live import ROUND_SECONDS, ROUND_TIMES, Drive, Keeper, LiveEngine, Transport, in_loop
+from afedpg.engine.members import recall
 from afedpg.engine.process import Interruption
 from afedpg.engine.stall import Stall
 from afedpg.engine.trace import TraceWriter
@@ -27,14 +28,13 @@ from afedpg.record.database import read_counts, read_notes
 from afedpg.record.folder import RunFolder
 from afedpg.record.loss import check_events, check_rows, never_written
 from afedpg.record.recorder import Position, Recorder
+from afedpg.runs.parts import Own, parts_of, prepare, start_state
 from afedpg.runs.session import Result, Session
 from afedpg.runs.stored import newest
-from afedpg.runs.train import Own, parts_of, prepare, start_state
 from afedpg.server.admission import Limits
 from afedpg.server.fold import step
 from afedpg.server.rules import ServerRule
 from afedpg.server.state import ServerState
-from afedpg.terminal.status import recall
 
 TRACE = "trace.csv"
 _PATIENCE = (
@@ -71,14 +71,6 @@ class LiveSession(Session):
             return
         (future, where), self._pending = self._pending, None
         self._note(future.result(), where)  # only now is it made: what a checkpoint does not know of is made again
-
-
-def in_loop() -> bool:
-    try:
-        asyncio.get_running_loop()
-    except RuntimeError:
-        return False
-    return True
 
 
 class Parts(NamedTuple):

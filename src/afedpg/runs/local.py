@@ -16,15 +16,16 @@ from typing import Any
 
 from afedpg.config import Config
 from afedpg.engine import spawn
+from afedpg.engine.cost import Cost
 from afedpg.engine.federation import OnArrival
 from afedpg.engine.process import die_with_parent, leave_stops_to_parent, one_thread
 from afedpg.engine.workloads import BuildWorkload
 from afedpg.errors import AfedpgError, ConfigError
 from afedpg.messages import Workload
 from afedpg.record.folder import RunFolder
+from afedpg.runs.parts import Own
 from afedpg.runs.serve import Place, resume_server, run_server
 from afedpg.runs.session import Result
-from afedpg.runs.train import Cost, Own
 
 MOST_DEATHS = 5  # of one agent in a row, each within QUICK_SECONDS of its start
 QUICK_SECONDS = 10.0
@@ -126,7 +127,8 @@ def _agent(build: BuildWorkload, port: int, name: str, token: str) -> None:
     leave_stops_to_parent()
     die_with_parent()
     one_thread()
-    from afedpg.transport.grpc.client import AgentOptions, be_agent
+    from afedpg.transport.grpc.client import agent_main
+    from afedpg.transport.grpc.membership import AgentOptions
 
     config = build.config
     own = Config(task=config.task, agents=config.agents, agent=config.agent)
@@ -135,4 +137,4 @@ def _agent(build: BuildWorkload, port: int, name: str, token: str) -> None:
         return replace(build, config=agreed)()
 
     options = AgentOptions(f"127.0.0.1:{port}", own, build_agreed, name=name, token=token)
-    be_agent(options, lambda reports: "")
+    agent_main(options, lambda reports: "")

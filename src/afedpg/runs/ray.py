@@ -11,6 +11,7 @@ from pathlib import Path
 import ray
 
 from afedpg.config import Config
+from afedpg.engine.cost import Cost, check_memory
 from afedpg.engine.federation import OnArrival
 from afedpg.engine.process import Interruption
 from afedpg.engine.workloads import BuildWorkload
@@ -18,11 +19,11 @@ from afedpg.errors import ConfigError
 from afedpg.messages import Workload
 from afedpg.record.folder import RunFolder
 from afedpg.runs.live_session import Parts, keep_record, new_parts, restored_parts, run_live
+from afedpg.runs.parts import Own, parts_of
 from afedpg.runs.session import Result
-from afedpg.runs.train import Cost, Own, check_memory, parts_of
 from afedpg.server.rules import ServerRule
 from afedpg.transport.ray.cluster import cluster, room, starts_here, store_bytes
-from afedpg.transport.ray.crowd import Crowd
+from afedpg.transport.ray.pool import RayPool
 
 
 def run_ray(
@@ -68,13 +69,13 @@ def serve(parts: Parts, build: BuildWorkload) -> Result:
         server, recorder, network = parts.federation.server, parts.federation.recorder, parts.config.network
         sync = recorder.journal.sync if network.durable and recorder is not None else None
         first = min(room(parts.config), parts.config.agents) if parts.federation.rule.synchronous else 0
-        crowd = Crowd(build, server.epoch, first, sync)
+        pool = RayPool(build, server.epoch, first, sync)
         stored = 0 if parts.tree is None else parts.tree["server"]["gradients"]
-        for seat in crowd.seats:
-            seat.behind = server.gradients > stored
+        for slot in pool.slots:
+            slot.behind = server.gradients > stored
         # Ray itself watches its actors and nodes: a long rollout is not a silent agent.
         watched = replace(parts.config, network=replace(network, lease=math.inf))
-        return run_live(parts._replace(config=watched), crowd.transport, interruption, [crowd.watch], crowd)
+        return run_live(parts._replace(config=watched), pool.transport, interruption, [pool.watch], pool)
 
 
 def _on_server(config: Config) -> Config:

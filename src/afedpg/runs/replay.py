@@ -10,8 +10,9 @@ from afedpg.record import checkpoint
 from afedpg.record import folder as folders
 from afedpg.record.journal import read
 from afedpg.record.trust import check_trust
+from afedpg.runs.parts import Own, check_own, parts_of, start_state
 from afedpg.runs.stored import newest
-from afedpg.runs.train import Own, check_own, parts_of, run, start_state
+from afedpg.runs.train import run
 from afedpg.server.admission import Limits
 from afedpg.server.fold import step
 from afedpg.server.state import from_tree

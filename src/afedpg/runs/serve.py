@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from afedpg.config import Config
+from afedpg.engine.cost import Cost, check_memory
 from afedpg.engine.federation import OnArrival
 from afedpg.engine.live import LiveEngine, Transport
 from afedpg.engine.process import Interruption
@@ -18,8 +19,8 @@ from afedpg.errors import ConfigError
 from afedpg.record import folder as folders
 from afedpg.record.disk import write_text
 from afedpg.runs.live_session import Parts, keep_record, new_parts, restored_parts, run_live
+from afedpg.runs.parts import Own, check_own, warn_of_versions
 from afedpg.runs.session import Result
-from afedpg.runs.train import Cost, Own, check_memory, check_own, warn_of_versions
 from afedpg.transport.grpc.listener import Listener, listening
 from afedpg.transport.grpc.roster import Roster, read_list
 from afedpg.transport.grpc.service import Service, Terms

@@ -47,11 +47,13 @@ def admit(rule: ServerRule, state: ServerState, event: Event, limits: Limits) ->
         # Sent twice, or for a Task that a reconnection made void: applied at most once, and its agent has other work.
         return Admitted(Rejected(event.agent_id, f"task {tuple(event.task_id)} is not outstanding", void=True))
     gradient_norm = norm(event.gradient) if event.gradient.shape == state.theta.shape else math.nan
-    reason = _why_not(rule, state, event, gradient_norm, limits)
+    reason = _rejection_reason(rule, state, event, gradient_norm, limits)
     return Admitted(event, gradient_norm) if reason is None else Admitted(Rejected(event.agent_id, reason))
 
 
-def _why_not(rule: ServerRule, state: ServerState, report: Report, gradient_norm: float, limits: Limits) -> str | None:
+def _rejection_reason(
+    rule: ServerRule, state: ServerState, report: Report, gradient_norm: float, limits: Limits
+) -> str | None:
     """Why a report is refused, or None. A zero gradient is fine: it moves nothing."""
     delay = state.iteration - report.version
     if report.gradient.shape != state.theta.shape:

@@ -8,9 +8,9 @@ from collections.abc import Sequence
 from types import TracebackType
 
 from afedpg.config import Config
+from afedpg.engine.cost import Cost
 from afedpg.messages import Arrival, Rejected, Vector
 from afedpg.record.returns import LateReturns
-from afedpg.runs.train import Cost
 from afedpg.terminal.text import Look, Progress, Rate
 
 WINDOW = 100  # gradients over which the delay is averaged

@@ -1,4 +1,4 @@
-"""Who is in, how late, how fast, how much: the live server's state as JSON, and as a table."""
+"""The status of a live server as a table: from the server itself, or from what it wrote into its run folder."""
 
 from __future__ import annotations
 
@@ -12,64 +12,7 @@ from afedpg.record.ending import ended_as
 from afedpg.terminal.text import of_peer, printable
 
 if TYPE_CHECKING:
-    from afedpg.engine.live import LiveEngine, Member
     from afedpg.record.folder import RunFolder
-
-
-def describe(engine: LiveEngine) -> str:
-    server, now = engine.federation.server, time.monotonic()
-    members = [engine.members[agent_id] for agent_id in sorted(engine.members)]
-    document = {
-        "time": time.time(),
-        "seconds": engine.seconds,
-        "iteration": server.iteration,
-        "gradients": server.gradients,
-        "samples": server.samples,
-        "epoch": server.epoch,
-        "gradients_per_second": engine.rate,
-        "rejected": sum(member.rejected for member in members),
-        "agents": [_describe_member(member, now, member.agent_id in server.outstanding) for member in members],
-    }
-    return json.dumps(document)
-
-
-def _describe_member(member: Member, now: float, working: bool) -> dict[str, Any]:
-    return {
-        "agent": member.agent_id,
-        "name": member.name,
-        "state": "away" if member.port is None else "working" if working else "waiting",
-        "gradients": member.gradients,
-        "delay": round(member.delay, 3),
-        "seconds_per_gradient": round(member.compute_seconds, 6),
-        "bytes_up": member.bytes_up,
-        "bytes_down": member.bytes_down,
-        "rejected": member.rejected,
-        "last_seen": round(now - member.heard, 3),
-    }
-
-
-def recall(text: str, counts: dict[int, tuple[int, int]]) -> dict[int, Member]:
-    """The agents as an earlier session of the server last described them; nobody is connected yet.
-
-    `counts`: applied and refused, from run.db, which the journal has brought up to date: a server that was killed had
-    done more than it last described.
-    """
-    from afedpg.engine.live import Member
-
-    document: dict[str, Any] = json.loads(text) if text else {"time": time.time(), "agents": []}
-    told = time.monotonic() - max(0.0, time.time() - document["time"])  # in this session's monotonic time
-    members = {
-        entry["agent"]: Member(
-            entry["agent"], entry["name"], heard=told - entry["last_seen"],
-            delay=entry["delay"], compute_seconds=entry["seconds_per_gradient"],
-            bytes_up=entry["bytes_up"], bytes_down=entry["bytes_down"],
-        )
-        for entry in document["agents"]
-    }  # fmt: skip
-    for agent_id, (applied, refused) in counts.items():
-        member = members.setdefault(agent_id, Member(agent_id, "", heard=told))  # it says its name when it is back
-        member.gradients, member.rejected = applied, refused
-    return members
 
 
 def stored(folder: RunFolder) -> dict[str, Any]:

@@ -6,33 +6,25 @@ import asyncio
 import contextlib
 import logging
 import os
-import random
 import sys
 import time
 import traceback
 from collections.abc import Callable
-from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, NoReturn
 
 import grpc
 
-from afedpg.config import Config
 from afedpg.engine.process import Interrupted, mute_lost_terminal, stopping_signals
 from afedpg.errors import AfedpgError, Unwelcome
-from afedpg.messages import Task, Workload
 from afedpg.transport.grpc import federation_pb2 as pb
 from afedpg.transport.grpc import wire
 from afedpg.transport.grpc.calls import TOKEN, ask, open_work
-from afedpg.transport.grpc.keep import StateFile
+from afedpg.transport.grpc.connection import DIAL_SECONDS, Connection, Lost
+from afedpg.transport.grpc.membership import AgentOptions, Membership
 from afedpg.transport.grpc.probe import misfit
 from afedpg.transport.grpc.terms import agree
-from afedpg.transport.grpc.tls import Identity
-from afedpg.transport.grpc.visit import DIAL_SECONDS, Lost, Visit
-from afedpg.transport.grpc.wire import PROTOCOL, Damaged, Expected, Refused
-from afedpg.transport.grpc.worker import Worker
+from afedpg.transport.grpc.wire import PROTOCOL, Damaged, Refused
 
-FIRST_PAUSE, LONGEST_PAUSE = 0.2, 30.0  # seconds between attempts to come back
 _FINAL = (
     grpc.StatusCode.PERMISSION_DENIED, grpc.StatusCode.UNAUTHENTICATED, grpc.StatusCode.INVALID_ARGUMENT,
     grpc.StatusCode.UNIMPLEMENTED,
@@ -40,52 +32,12 @@ _FINAL = (
 _log = logging.getLogger("afedpg")
 
 
-@dataclass(frozen=True)
-class AgentOptions:
-    connect: str  # HOST:PORT
-    config: Config  # the agent's own: task, environment, device
-    build: Callable[[Config], Workload]
-    identity: Identity | None = None  # None: no TLS
-    name: str = ""
-    token: str = ""
-    seconds_per_gradient: float = 0.0  # emulates a slower machine
-    state: Path | None = None
-    patience: float = 0.0  # seconds without a server after which it gives up; 0: never
-
-
-class Pause:
-    """Doubles from attempt to attempt, with jitter: a thousand agents must not come back in the same instant."""
-
-    def __init__(self) -> None:
-        self._next = FIRST_PAUSE
-
-    def reset(self) -> None:
-        self._next = FIRST_PAUSE
-
-    def seconds(self) -> float:
-        pause, self._next = self._next, min(2 * self._next, LONGEST_PAUSE)
-        return pause * random.uniform(0.5, 1.0)
-
-
-class Agent:
-    def __init__(self, options: AgentOptions) -> None:
-        self.options = options
-        self.worker = Worker()
-        self.pause = Pause()
-        self.contact = time.monotonic()  # when the server was last heard
-        self.settings = ""  # the terms the workload was built for
-        self.expected = Expected(0)  # what the workload reads and reports
-        self.agent_id = 0
-        self.lease = 15.0
-        self.misfits = 0  # times in a row that the server would not have it
-        self.keep = StateFile(options.state)
-        self.reports = 0
-
+class Agent(Membership):
     async def run(self) -> None:
         """Until the federation is finished; Unwelcome if this agent will have no part in it."""
         while True:
             try:
-                if await self._visit():
+                if await self._connect():
                     _log.info("finished after %d reports", self.reports)
                     return
             except Lost as error:
@@ -119,14 +71,7 @@ class Agent:
                 raise Unwelcome(f"cannot work for {self.options.connect}: {wrong}")
         return f"{self.options.connect}: {wire.details(error)}"
 
-    @property
-    def parameters(self) -> int:
-        return self.expected.parameters
-
-    def decode(self, task: pb.Task) -> Task:
-        return wire.decode_task(task, self.agent_id, self.parameters, self.expected.observations)
-
-    async def _visit(self) -> bool:
+    async def _connect(self) -> bool:
         """One connection from beginning to end; True when the run is over."""
         if not self.settings:
             async with self._channel(0) as channel:
@@ -134,7 +79,7 @@ class Agent:
         async with self._channel(self.parameters) as channel:
             call = open_work(channel, self._metadata())
             try:
-                return await Visit(self, call).run()
+                return await Connection(self, call).run()
             finally:
                 call.cancel()
 
@@ -174,7 +119,7 @@ def run_agent(options: AgentOptions) -> int:
     return asyncio.run(_run_agent(options))
 
 
-def be_agent(options: AgentOptions, say: Callable[[int], str]) -> NoReturn:
+def agent_main(options: AgentOptions, say: Callable[[int], str]) -> NoReturn:
     """`run_agent` as a whole process, which ends at once: a rollout that is still going on, deep in compiled code,
     would not survive the interpreter's own way of ending.
     """

@@ -1,4 +1,4 @@
-"""One visit of an agent to its server: the life of a Work stream, from Join to whatever ends it."""
+"""One connection of an agent to its server: the life of a Work stream, from Join to whatever ends it."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import contextlib
 import logging
 import time
 from collections.abc import Awaitable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import grpc
 
@@ -17,10 +17,8 @@ from afedpg.messages import Task
 from afedpg.transport.grpc import federation_pb2 as pb
 from afedpg.transport.grpc import wire
 from afedpg.transport.grpc.calls import EOF
+from afedpg.transport.grpc.membership import Membership
 from afedpg.transport.grpc.wire import PROTOCOL, Refused
-
-if TYPE_CHECKING:
-    from afedpg.transport.grpc.client import Agent
 
 DIAL_SECONDS = 10.0
 BEATS_PER_LEASE = 4
@@ -33,10 +31,10 @@ class Lost(Exception):
     """The server is not there, or not answering: try again."""
 
 
-class Visit:
+class Connection:
     """The life of one Work stream."""
 
-    def __init__(self, agent: Agent, call: Any) -> None:
+    def __init__(self, agent: Membership, call: Any) -> None:
         self._agent = agent
         self._call = call
         self._write_lock = asyncio.Lock()  # gRPC allows one writer at a time

@@ -20,12 +20,11 @@ import numpy as np
 import ray
 from ray.exceptions import GetTimeoutError, NodeDiedError, RayActorError, RayError, RayTaskError
 
-from afedpg.engine.live import LiveEngine
+from afedpg.engine.live import LiveEngine, in_loop
 from afedpg.engine.workloads import BuildWorkload
 from afedpg.errors import AfedpgError
 from afedpg.messages import AgentState, Report, Task
 from afedpg.record.states import stack_states, unstack_states
-from afedpg.runs.live_session import in_loop
 from afedpg.terminal.text import of_peer
 from afedpg.transport.ray.actor import INLINE_BYTES, Actor, packed, unpacked
 
@@ -41,16 +40,16 @@ _NO_THETA = np.empty(0, np.float32)
 _log = logging.getLogger("afedpg")
 
 
-class Seat:
+class RaySlot:
     """An agent's place in the federation, whichever actor takes it; to the server, the way to that agent."""
 
-    def __init__(self, crowd: Crowd, agent_id: int) -> None:
+    def __init__(self, pool: RayPool, agent_id: int) -> None:
         self.agent_id = agent_id
         self.newest: Any = None  # reference to a state that is not here yet
         self.state: AgentState | None = None  # the newest that is
         self.behind = False  # reports that came of a later state were applied
         self._lives = 0
-        self._crowd = crowd
+        self._pool = pool
         self._failures = 0  # since its last report
         self.asked: float | None = None  # since when its actor has been waiting for room, monotonic
         self._where = self._node = ""  # of its actor, once that is ready: host, and Ray's name of the node
@@ -58,7 +57,7 @@ class Seat:
     # What the live engine says
 
     def give(self, task: Task) -> None:
-        self._answers.put_nowait(self._crowd.send(self._actor, task))
+        self._answers.put_nowait(self._pool.send(self._actor, task))
 
     def refuse(self, reason: str) -> None:
         """The server's log has it, and the next Task is on its way."""
@@ -90,14 +89,14 @@ class Seat:
         self._lives += self.behind
         self._where = self._node = ""
         self._answers: asyncio.Queue[tuple[Any, Any]] = asyncio.Queue()
-        self._actor = self._crowd.place(self.agent_id, self.state, self._lives if self.behind else 0)
+        self._actor = self._pool.place(self.agent_id, self.state, self._lives if self.behind else 0)
         self.asked = time.monotonic()
         reason = "the run is over"
         try:
             where, self._node = await self._actor.where.remote()
             self._where = of_peer(where)
             self.asked = None
-            await self._crowd.gathered(self.agent_id)
+            await self._pool.gathered(self.agent_id)
             engine.join(self.agent_id, f"agent-{self.agent_id}", self)
             _log.info("agent %d is on %s", self.agent_id, self._where)
             while True:
@@ -172,8 +171,8 @@ class Seat:
         _log.warning("agent %d: its newest state %s; an older one is used", self.agent_id, what)
 
 
-class Crowd:
-    """Every agent's seat; to the live engine, its transport and the keeper of agent states."""
+class RayPool:
+    """Every agent's slot; to the live engine, its transport and the keeper of agent states."""
 
     def __init__(
         self, build: BuildWorkload, epoch: int = 0, first: int = 0, sync: Callable[[], None] | None = None
@@ -196,11 +195,11 @@ class Crowd:
         )  # fmt: skip
         self._sync = sync
         self._shared: tuple[int, Any] = (-1, None)  # version, and the reference to its theta~
-        self.seats = [Seat(self, agent_id) for agent_id in range(build.config.agents)]
+        self.slots = [RaySlot(self, agent_id) for agent_id in range(build.config.agents)]
 
     @contextlib.asynccontextmanager
     async def transport(self, engine: LiveEngine) -> AsyncIterator[None]:
-        lives = [asyncio.ensure_future(seat.live(engine)) for seat in self.seats]
+        lives = [asyncio.ensure_future(slot.live(engine)) for slot in self.slots]
         try:
             yield
         finally:
@@ -210,7 +209,7 @@ class Crowd:
 
     def watch(self) -> None:
         """A cluster may be busy with other things for hours: the log says what is waited for."""
-        since = [seat.asked for seat in self.seats if seat.asked is not None]
+        since = [slot.asked for slot in self.slots if slot.asked is not None]
         if not since:
             self._patience = PATIENCE
         elif time.monotonic() - min(since) > self._patience:
@@ -219,7 +218,7 @@ class Crowd:
             takes = {kind: amount for kind, amount in self._takes.items() if amount}
             scarce = [kind for kind, amount in takes.items() if free.get(kind, 0.0) < amount]
             _log.warning(
-                "%d of %d agents wait for room: each takes %s, free are %s%s", len(since), len(self.seats),
+                "%d of %d agents wait for room: each takes %s, free are %s%s", len(since), len(self.slots),
                 _amounts(takes), _amounts({kind: free.get(kind, 0.0) for kind in takes}),
                 f"; short of {', '.join(scarce)}" if scarce else " (they may be starting)",
             )  # fmt: skip
@@ -259,22 +258,22 @@ class Crowd:
 
     def to_tree(self) -> dict[str, Any]:
         """Each agent's state from before its outstanding Task; an older one where that does not come in time."""
-        out = [seat.newest for seat in self.seats if seat.newest is not None]
+        out = [slot.newest for slot in self.slots if slot.newest is not None]
         if out:  # all at once rather than one after another
             ray.wait(out, num_returns=len(out), timeout=BRIEF_SECONDS if in_loop() else FETCH_SECONDS)
-        late = [not seat.fetch() for seat in self.seats]
+        late = [not slot.fetch() for slot in self.slots]
         if any(late):
             _log.warning("a checkpoint has older states of %d agents: their newest did not come in time", sum(late))
         return {
-            "agents": stack_states([seat.state or {} for seat in self.seats]),
-            "behind": np.array([seat.behind for seat in self.seats]) | late,
+            "agents": stack_states([slot.state or {} for slot in self.slots]),
+            "behind": np.array([slot.behind for slot in self.slots]) | late,
         }
 
     def from_tree(self, tree: dict[str, Any]) -> None:
         states = unstack_states(tree["agents"])
-        for seat, state, behind in zip(self.seats, states, tree["behind"].tolist(), strict=True):
-            seat.state = state or None
-            seat.behind |= behind
+        for slot, state, behind in zip(self.slots, states, tree["behind"].tolist(), strict=True):
+            slot.state = state or None
+            slot.behind |= behind
 
 
 async def _settled(reference: Any) -> None:

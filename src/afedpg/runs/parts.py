@@ -1,0 +1,118 @@
+"""From a configuration and a user's own functions to the parts a run is made of, whichever the engine."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from afedpg import config as configuration
+from afedpg.config import Config
+from afedpg.engine.own_schedules import Checked
+from afedpg.engine.process import one_thread
+from afedpg.engine.timing import Seconds
+from afedpg.engine.workloads import BuildWorkload, MakeEnv, MakePolicy
+from afedpg.errors import ConfigError
+from afedpg.messages import Workload
+from afedpg.record import checkpoint
+from afedpg.record import folder as folders
+from afedpg.runs.identity import identity
+from afedpg.server.rules import Recipe, ServerRule, make_rule
+from afedpg.server.schedules import Schedule
+from afedpg.server.state import ServerState, begin_with, from_tree, initial_state
+from afedpg.validation import check_applicable, validate
+
+_log = logging.getLogger("afedpg")
+
+
+@dataclass(frozen=True)
+class Own:
+    """Parts of a run that a user brings as Python functions instead of naming them."""
+
+    method: Recipe | None = None
+    alpha: Schedule | None = None
+    eta: Schedule | None = None
+    timing: Seconds | None = None
+    make_env: MakeEnv | None = None
+    make_policy: MakePolicy | None = None
+
+    def workload(self, config: Config) -> BuildWorkload:
+        return BuildWorkload(config, self.make_env, self.make_policy)
+
+    def names(self) -> tuple[str, ...]:
+        return tuple(f"{name}: {identity(part).text}" for name, part in self.parts().items())
+
+    def parts(self) -> dict[str, Any]:
+        return {name: part for name in self.__dataclass_fields__ if (part := getattr(self, name)) is not None}
+
+
+def check_own(config: Config, own: Own, kinds: tuple[str, ...] = tuple(Own.__dataclass_fields__)) -> None:
+    """A run is continued, replayed and evaluated with the functions it was made with; their names and the values they
+    carry must agree.
+    """
+    made = {entry.partition(":")[0]: entry for entry in config.own if entry.partition(":")[0] in kinds}
+    parts = {name: part for name, part in own.parts().items() if name in kinds}
+    given = {name: f"{name}: {identity(part).text}" for name, part in parts.items()}
+    for name, part in parts.items():  # runs of earlier versions have the bare name
+        if made.get(name) == f"{name}: {getattr(part, '__name__', type(part).__name__)}":
+            given[name] = made[name]
+        elif not identity(part).certain:
+            text = "own: %s holds values that have no text: make sure that they are those the run was made with"
+            _log.warning(text, name)
+    if made != given:
+        texts = (", ".join(entries.values()) or "none" for entries in (made, given))
+        raise ConfigError(
+            "own: this run was made with own parts: {}; given were: {}; use Python and Own(...)".format(*texts)
+        )
+
+
+def configure(task: str, preset: str | Path | None, settings: Mapping[str, Any], own: Own = Own()) -> Config:
+    """Defaults, under the preset, under the settings given; validated, and nothing among them that would be ignored."""
+    base = configuration.load_preset(task, preset) if preset else {}
+    settings = configuration.absolute_paths({**base, **settings, "task": task, "own": own.names()})
+    return check_applicable(validate(configuration.from_settings(settings)))
+
+
+def warn_of_versions(folder: folders.RunFolder, warn: Callable[[str], None]) -> None:
+    for change in folder.changed_versions():
+        warn(f"{change}: the bits may differ from an uninterrupted run")
+
+
+def prepare(config: Config, own: Own) -> tuple[Workload, ServerRule, ServerState]:
+    """What a run begins with, whichever engine it is for."""
+    workload, rule = parts_of(config, own)
+    return workload, rule, start_state(config, rule, workload)
+
+
+def parts_of(config: Config, own: Own, workers: int = 1) -> tuple[Workload, ServerRule]:
+    one_thread()
+    build = own.workload(config)
+    if workers > 1:
+        build.check_portable()
+    alpha, eta = own.alpha and Checked("alpha", own.alpha), own.eta and Checked("eta", own.eta)
+    rule = make_rule(config, own.method, alpha, eta)
+    if rule.synchronous and config.timing.silent:
+        raise ConfigError(
+            "silent: fedpg waits for every agent and would wait for ever; use afedpg, or no silent agents"
+            if own.method is None
+            else "silent: this rule waits for every agent and would wait for ever; use no silent agents"
+        )
+    workload = build()
+    workload.check()
+    return workload, rule
+
+
+def start_state(config: Config, rule: ServerRule, workload: Workload) -> ServerState:
+    if not config.from_run:
+        return initial_state(rule, workload.initial_theta())
+    source = folders.open_run(Path(config.from_run))
+    _, tree = checkpoint.load_latest(source.checkpoints)
+    before = from_tree(tree["server"])
+    if before.theta.size != workload.parameters:
+        sizes = f"{before.theta.size} parameters, this task's policy has {workload.parameters}"
+        raise ConfigError(f"from_run: the policy of {config.from_run} has {sizes}")
+    server = initial_state(rule, before.theta)
+    begin_with(server, before.statistics)
+    return server

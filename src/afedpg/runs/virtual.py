@@ -1,0 +1,98 @@
+"""A run in virtual time from its start, or from its checkpoint, to its result."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import closing
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from afedpg.config import Config
+from afedpg.engine.cost import Cost, check_memory
+from afedpg.engine.crew import Alone, Crew, Pool
+from afedpg.engine.federation import Federation, OnArrival
+from afedpg.engine.process import Interruption
+from afedpg.engine.timing import Timing, make_timing
+from afedpg.engine.virtual import VirtualEngine
+from afedpg.messages import Workload
+from afedpg.record import checkpoint
+from afedpg.record import folder as folders
+from afedpg.record.loss import check_rows, check_start, never_written
+from afedpg.record.recorder import Position, Recorder
+from afedpg.runs.parts import Own, parts_of, start_state
+from afedpg.runs.session import Result, Session
+from afedpg.runs.stored import newest
+from afedpg.server.admission import Limits
+
+
+def run_virtual(
+    config: Config,
+    own: Own,
+    out: Path | None,
+    workers: int,
+    on_arrival: OnArrival | None,
+    announce: Callable[[Cost], None],
+    until: int | None,
+) -> Result:
+    workload, rule = parts_of(config, own, workers)
+    cost = check_memory(config, workload, rule, workers)
+    timing = make_timing(config, own.timing)
+    server = start_state(config, rule, workload)
+    federation = Federation(rule, server, None, on_arrival, Limits.of(config))
+    with Interruption().watched() as interruption, closing(federation):
+        if out is not None:  # last: a run that cannot start leaves no folder behind
+            federation.recorder = Recorder(folders.create(out, config), config)
+        announce(cost)
+        return _session(config, own, workload, federation, workers, None, until, timing, interruption)
+
+
+def resume_virtual(
+    folder: folders.RunFolder,
+    config: Config,
+    own: Own,
+    workers: int,
+    on_arrival: OnArrival | None,
+    warn: Callable[[str], None],
+    announce: Callable[[Cost], None],
+    accept_loss: bool,
+) -> Result:
+    workload, rule = parts_of(config, own, workers)
+    cost = check_memory(config, workload, rule, workers)
+    timing = make_timing(config, own.timing)
+    with Interruption().watched() as interruption, folder.lock() as lock:  # before reading what others may write
+        if checkpoint.names(folder.checkpoints):
+            _, tree, server = newest(folder, rule, workload, warn)
+            never = never_written(tree, server.gradients, config.reports)
+            given_up = check_rows(folder, server.gradients, never, accept_loss, warn)
+            position = Position(server.gradients, server.samples, tree["sequence"], given_up=given_up)
+        else:  # stopped before its first checkpoint: nothing is lost by starting over
+            check_start(folder, accept_loss, warn)
+            tree, server, position = None, start_state(config, rule, workload), None
+        recorder = Recorder(folder, config, position, lock)
+        with closing(Federation(rule, server, recorder, on_arrival, Limits.of(config))) as federation:
+            announce(replace(cost, done=server.gradients))
+            return _session(config, own, workload, federation, workers, tree, None, timing, interruption)
+
+
+def _session(
+    config: Config,
+    own: Own,
+    workload: Workload,
+    federation: Federation,
+    workers: int,
+    tree: dict[str, Any] | None,
+    until: int | None,
+    timing: Timing,
+    interruption: Interruption,
+) -> Result:
+    with closing(_crew(config, own, workload, workers, interruption)) as crew:
+        engine = VirtualEngine(federation, workload, crew, timing, config.agents)
+        gradients = config.gradients if until is None else until
+        return Session(config, workload, federation, engine, interruption, gradients).run(tree)
+
+
+def _crew(config: Config, own: Own, workload: Workload, workers: int, interruption: Interruption) -> Crew:
+    if workers <= 1:
+        return Alone(workload)
+    return Pool(own.workload(config), min(workers, config.agents), interruption.check)
