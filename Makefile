@@ -38,7 +38,7 @@ chaos: $(VENV)/installed
 
 # Writes the protocol's Python classes again after federation.proto has changed.
 proto: $(VENV)/installed
-	cd src/afedpg/transport/grpc && $(abspath $(BIN))/python -m grpc_tools.protoc -I. --python_out=. --pyi_out=. federation.proto
+	cd src/afedpg/protocol && $(abspath $(BIN))/python -m grpc_tools.protoc -I. --python_out=. --pyi_out=. federation.proto
 
 # The learning rows that results are judged by, stored under results/acceptance with their commit; hours.
 acceptance: $(VENV)/installed

@@ -14,6 +14,8 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
+from afedpg.version import VERSION
+
 if TYPE_CHECKING:
     from afedpg.export.policy_file import load_policy
     from afedpg.runs.parts import Own
@@ -21,7 +23,7 @@ if TYPE_CHECKING:
     from afedpg.runs.session import Result
     from afedpg.runs.train import resume, train
 
-__version__ = "0.1.0"
+__version__ = VERSION
 
 # Loaded when first used: `import afedpg` and `afedpg --help` cost nothing.
 _HOMES = {

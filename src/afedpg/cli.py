@@ -10,7 +10,7 @@ from afedpg import __version__
 from afedpg.commands import bench, completion, dashboard, evaluate, export, network, reproduce, runs, train
 from afedpg.commands.parser import Parser
 from afedpg.errors import AfedpgError
-from afedpg.terminal.text import printable
+from afedpg.printable import printable
 
 # In the order of `afedpg --help`.
 COMMANDS = (train, evaluate, export, runs, dashboard, reproduce, network, bench, completion)

@@ -18,7 +18,14 @@ from afedpg.toml_file import read_toml
 
 SHORT_NAMES = {"swimmer": "Swimmer-v4", "hopper": "Hopper-v4", "walker2d": "Walker2d-v4", "humanoid": "Humanoid-v4"}
 PROBLEMS = ("quadratic", "lq-bandit", "saturating-bandit", "softmax-mdp")
-METHODS = ("afedpg", "afedpg-vanilla", "fedpg", "pg", "pg-plain", "a3c")
+METHODS: dict[str, dict[str, Any]] = {  # with the settings that a method brings along
+    "afedpg": {}, "afedpg-vanilla": {}, "fedpg": {}, "pg": {}, "pg-plain": {},
+    "a3c": {"estimator": "a3c", "segment": 32},
+}  # fmt: skip
+SINGLE_AGENT = ("pg", "pg-plain")  # baselines of one agent
+ESTIMATORS = ("gae", "reinforce", "a3c")
+AGGREGATORS = ("each", "all")
+CODECS = ("float32",)
 SCHEDULES = ("constant", "linear", "global", "fosp")
 ENGINES = ("virtual", "local", "ray", "grpc")  # grpc is what `afedpg server` runs
 TIMINGS = ("linear", "straggler", "leader", "equal", "list", "lognormal", "pareto", "trace")
@@ -27,6 +34,9 @@ WIDEST = 1 << 16  # a hidden layer
 PRESETS = Path(__file__).parent / "presets"
 LONGEST_SECONDS = (2**63 - 1) / 1e9  # virtual time is counted in nanoseconds of 63 bits: 292 years
 PATHS = {"from_run": "RUN", "trace": "FILE"}  # settings that name a place, and what lies there
+PARTS = (  # kind, and the section it is a setting of
+    ("method", None), ("aggregator", None), ("codec", None), ("estimator", "agent"), ("timing", "timing"),
+)  # fmt: skip
 
 
 def option(
@@ -38,14 +48,17 @@ def option(
     at_least: float | None = None,
     at_most: float | None = None,
     term: bool = False,
+    parts: tuple[str, ...] = (),
 ) -> Any:
-    """A setting with its help and its bounds; those of a tuple hold for each of its entries.
+    """A setting with its help and its bounds; those of a tuple hold for each of its entries. `parts` are the shipped
+    ones of a setting that also takes FILE.py:NAME.
 
     A `term` is what a server tells its agents, who agree to no more than the bounds allow. It is never a path, a device
     or anything to import.
     """
     metadata = {
         "help": help, "choices": choices, "above": above, "at_least": at_least, "at_most": at_most, "term": term,
+        "parts": parts,
     }  # fmt: skip
     if isinstance(default, dict):
         return field(default_factory=lambda: dict(default), metadata=metadata)
@@ -70,7 +83,7 @@ class ScheduleConfig:
 class TimingConfig:
     """How many virtual seconds each agent takes for a gradient."""
 
-    timing: str = option("linear", "how speeds differ between agents", TIMINGS)
+    timing: str = option("linear", "how speeds differ between agents", parts=TIMINGS)
     fastest: float = option(1.0, "seconds per gradient of the fastest agent (the median for lognormal)", above=0)
     spread: float = option(4.0, "t_max / t_min of linear, straggler and leader", at_least=1)
     speeds: tuple[float, ...] = option((), "seconds per gradient of every agent, with --timing list", above=0)
@@ -80,6 +93,9 @@ class TimingConfig:
     silent: tuple[int, ...] = option((), "agents that never answer")
     late: dict[str, float] = option({}, "agents that join later, as AGENT=SECONDS")
     drop: dict[str, float] = option({}, "agents that leave, as AGENT=SECONDS")
+    update_share: float = option(
+        0.1, "estimators that fetch late: share of a gradient's seconds from fetch to report", at_least=0, at_most=1
+    )
 
 
 @dataclass(frozen=True)
@@ -93,7 +109,7 @@ class AgentConfig:
         0.0, "the Gaussian policy's log standard deviation at the start", at_least=-20, at_most=20, term=True
     )
     steps: int = option(1024, "T, environment steps per gradient", at_least=1, at_most=1 << 24, term=True)
-    estimator: str = option("gae", "gradient estimator", ("gae", "reinforce"), term=True)
+    estimator: str = option("gae", "what an agent makes of its rollout", parts=ESTIMATORS, term=True)
     gamma: float = option(0.99, "discount, in (0, 1]", above=0, at_most=1, term=True)
     gae_lambda: float = option(0.95, "GAE's lambda, in [0, 1]", at_least=0, at_most=1, term=True)
     baseline: str = option("mlp", "local value estimate, never sent", ("linear", "mlp", "none"), term=True)
@@ -106,10 +122,15 @@ class AgentConfig:
     )
     scale_advantages: bool = option(True, "advantages to zero mean, unit deviation within a report", term=True)
     scale_observations: bool = option(True, "scale observations with statistics shared by the federation", term=True)
+    scale_rewards: bool = option(
+        False, "divide rewards by the deviation of the discounted return, shared by the federation", term=True
+    )
     sampler: str = option("auto", "rollout code", ("auto", "native", "gymnasium"))
     compute: str = option("torch", "code of gradient and critic", ("auto", "native", "torch"))
     device: str = option("cpu", "where gradient and critic are computed", ("cpu", "cuda"))
-    segment: int = option(32, "a3c: environment steps per report", at_least=1, at_most=1 << 24, term=True)
+    segment: int = option(
+        0, "environment steps per report, where T is reported in parts; 0: T", at_least=0, at_most=1 << 24, term=True
+    )
     entropy: float = option(0.01, "a3c: weight of the entropy bonus", at_least=0, at_most=1e6, term=True)
     value_weight: float = option(0.5, "a3c: weight of the value loss", at_least=0, at_most=1e6, term=True)
     env_kwargs: dict[str, Any] = option(
@@ -167,7 +188,9 @@ class RayConfig:
 @dataclass(frozen=True)
 class Config:
     task: str = option("", "a short name (swimmer, hopper, walker2d, humanoid), a Gymnasium id or a synthetic problem")
-    method: str = option("afedpg", "the algorithm", METHODS, term=True)
+    method: str = option("afedpg", "the algorithm: the server's rule", parts=tuple(METHODS))
+    aggregator: str = option("", "when the server steps, and with which contributions; the method's", parts=AGGREGATORS)
+    codec: str = option("float32", "how a contribution travels", parts=CODECS, term=True)
     agents: int = option(8, "N, number of agents", at_least=1)
     iterations: int = option(
         100, "gradients (a3c: T steps) per agent on average: the run ends after N times as many", at_least=1
@@ -199,19 +222,17 @@ class Config:
 
     @property
     def reports(self) -> int:
-        """Reports that make up T steps: 1, except for a3c's short segments."""
-        return max(1, self.agent.steps // self.agent.segment) if self.method == "a3c" and not self.synthetic else 1
+        """Reports that make up T steps: 1, or more where it is reported in segments."""
+        return self.agent.steps // self.report_steps if not self.synthetic else 1
 
     @property
     def report_steps(self) -> int:
-        """Environment steps of one report, nominally: T, a3c's segment, or one draw of a synthetic problem."""
-        if self.synthetic:
-            return 1
-        return self.agent.segment if self.method == "a3c" else self.agent.steps
+        """Environment steps of one report, nominally: T, a segment of it, or one draw of a synthetic problem."""
+        return 1 if self.synthetic else self.agent.segment or self.agent.steps
 
     @property
     def gradients(self) -> int:
-        """Where the run ends."""
+        """Total contributions to apply."""
         return self.iterations * self.agents * self.reports
 
     def to_dict(self) -> dict[str, Any]:
@@ -269,13 +290,14 @@ def from_settings(settings: Mapping[str, Any], base: Config = Config()) -> Confi
         if name not in homes:
             raise ConfigError(f"{name}: no such setting; `afedpg train --help` lists them")
     config = base
+    settings = {**METHODS.get(str(settings.get("method", "")), {}), **settings}
     for section in (None, *SECTIONS):
         mine = {name: value for name, value in settings.items() if homes[name] == section}
         if section is None:
-            config = replace(config, **_coerce(Config, mine))
+            config = replace(config, **coerce(Config, mine))
         else:
             part = getattr(config, section)
-            config = replace(config, **{section: replace(part, **_coerce(type(part), mine))})
+            config = replace(config, **{section: replace(part, **coerce(type(part), mine))})
     return config
 
 
@@ -298,7 +320,7 @@ def flat(document: Mapping[str, Any]) -> dict[str, Any]:
     return settings
 
 
-def _coerce(kind: type, values: Mapping[str, Any]) -> dict[str, Any]:
+def coerce(kind: type, values: Mapping[str, Any]) -> dict[str, Any]:
     """TOML's lists become tuples, whole numbers become floats where a float is meant, numpy's scalars and arrays
     become Python's own; anything else must fit.
     """

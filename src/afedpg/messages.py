@@ -1,13 +1,15 @@
 """What agents and the server say to each other. Nothing else crosses between them.
 
     Task   (server -> agent)   theta~ and the iteration it belongs to
-    Report (agent -> server)   a gradient of the expected return, uphill, and where it was taken
+    Report (agent -> server)   a contribution, most often a gradient of the expected return, and where it was taken
 
-The server is a fold over events: Join | Report | Rejected | Leave | CloseRound | Restart | Revoke.
+The server turns each event into new parameters: Join | Fetch | Report | Rejected | Leave | CloseRound | Restart |
+Revoke.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Protocol
 
@@ -17,6 +19,7 @@ from numpy.typing import NDArray
 Vector = NDArray[np.float64]  # what the server computes with
 Floats = NDArray[np.float32]  # what travels
 AgentState = dict[str, NDArray[Any]]  # plain flat arrays: an agent that can move, die and come back
+OBSERVATIONS = "observations"  # the statistic by which observations are scaled
 
 
 class TaskId(NamedTuple):
@@ -28,11 +31,44 @@ class TaskId(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Moments:
-    """Count, mean and sum of squared deviations of observations; of a report's own ones, or of all merged."""
+    """Count, mean and sum of squared deviations, of a report's own samples or of all merged."""
 
     count: float
-    mean: Vector  # [obs]
-    m2: Vector  # [obs]
+    mean: Vector  # [quantities]
+    m2: Vector  # [quantities]
+
+
+Statistics = Mapping[str, Moments]  # by name: "observations", ...
+
+
+class Group(NamedTuple):
+    """A named part of theta, and what the server does with an agent's numbers for it.
+
+    `step`: they are a direction, and the rule's step of it is added. `parameters`: they are the agent's own values, and
+    the server moves towards them, theta_g += w (x - theta_g); so nobody need remember what was handed out.
+    """
+
+    name: str
+    size: int
+    kind: str = "step"  # or "parameters"
+
+
+class Scalar(NamedTuple):
+    """A number that every report carries for the rule; one outside of its bounds is refused."""
+
+    name: str
+    low: float
+    high: float
+
+
+@dataclass(frozen=True)
+class Contribution:
+    """What an estimator makes of a rollout: a vector of theta's length, or one per group, and named numbers."""
+
+    vector: Floats | Mapping[str, Floats]
+    scalars: Mapping[str, float] = field(default_factory=dict)
+    moments: Statistics = field(default_factory=dict)
+    extra: Mapping[str, float] = field(default_factory=dict)  # recorded, nothing more
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +79,7 @@ class Task:
     agent_id: int
     theta: Floats  # theta~, [parameters]
     version: int  # the iteration theta~ belongs to
-    statistics: Moments | None = None
+    statistics: Statistics = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,10 +101,11 @@ class Stats:
 class Report:
     task_id: TaskId
     agent_id: int
-    gradient: Floats  # [parameters], points uphill
+    payload: NDArray[Any]  # the contribution as the codec encodes it; without one float32 [parameters], uphill
     version: int
-    moments: Moments | None = None
+    moments: Statistics = field(default_factory=dict)
     stats: Stats = Stats()
+    scalars: Mapping[str, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,6 +134,13 @@ class Join:
 
 
 @dataclass(frozen=True, slots=True)
+class Fetch:
+    """An agent that sampled with parameters of its own asks for the newest ones, to compute its contribution at."""
+
+    agent_id: int
+
+
+@dataclass(frozen=True, slots=True)
 class Leave:
     agent_id: int
 
@@ -117,7 +161,10 @@ class CloseRound:
 
 @dataclass(frozen=True, slots=True)
 class Restart:
-    """The server process was started again: whatever was handed out before is void, and so is an open round."""
+    """The server process was started again: whatever was handed out before is void, and so is an open round.
+
+    Who took part then is waited for until it comes back or its Leave is journalled.
+    """
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,7 +174,24 @@ class Revoke:
     agent_id: int
 
 
-Event = Join | Report | Rejected | Leave | CloseRound | Restart | Revoke
+Event = Join | Fetch | Report | Rejected | Leave | CloseRound | Restart | Revoke
+
+
+class Unused(NamedTuple):
+    """A report that was believed and not used."""
+
+    agent_id: int
+    reason: str
+
+
+class Outcome(NamedTuple):
+    """What an event did."""
+
+    tasks: list[Task]  # to send out
+    arrivals: list[Arrival]  # contributions that went into a server step, a row each
+    rejected: Rejected | None = None
+    unused: Unused | None = None
+    waits: int | None = None  # the agent whose contribution is kept, and who gets no Task before it is used
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,6 +207,54 @@ class Evaluation:
     environment: str = ""  # which agent's, where they differ
 
 
+class Codec(Protocol):
+    """How a contribution travels. What the encoder remembers is part of the agent's state; decoding needs no memory."""
+
+    def start(self, size: int) -> AgentState:
+        """What the encoder remembers, as it is at the start."""
+
+    def encode(self, vector: Floats, state: AgentState) -> tuple[NDArray[Any], AgentState]:
+        """The payload, one-dimensional and of float32 or uint8, and the arrays of the state that are new."""
+
+    def decode(self, payload: NDArray[Any], size: int) -> Floats:
+        """The vector of `size` numbers; a ValueError where the payload is none. It may come from a liar."""
+
+    def nbytes(self, size: int) -> int:
+        """Of a payload, nominally: what a timing model is told before there is one."""
+
+
+@dataclass(frozen=True)
+class Float32:
+    """The numbers themselves."""
+
+    def start(self, size: int) -> AgentState:
+        return {}
+
+    def encode(self, vector: Floats, state: AgentState) -> tuple[NDArray[Any], AgentState]:
+        return vector, {}
+
+    def decode(self, payload: NDArray[Any], size: int) -> Floats:
+        if payload.shape != (size,):
+            raise ValueError(f"{payload.size} numbers, theta has {size}")
+        if payload.dtype != np.float32:
+            raise ValueError(f"numbers of {payload.dtype}, not float32")
+        return payload
+
+    def nbytes(self, size: int) -> int:
+        return 4 * size
+
+
+@dataclass(frozen=True)
+class Exchange:
+    """What the agents of a run send: which parts theta has, which numbers come along, and how they are encoded."""
+
+    groups: tuple[Group, ...] = ()  # none: theta is one group of steps
+    scalars: tuple[Scalar, ...] = ()
+    statistics: Mapping[str, int] = field(default_factory=dict)  # name -> quantities
+    codec: Codec = Float32()
+    late_fetch: bool = False  # agents sample first and ask for their Task then; a report is answered by nothing
+
+
 class Workload(Protocol):
     """What the agents of a run do: a synthetic problem, or an environment with a policy.
 
@@ -155,8 +267,12 @@ class Workload(Protocol):
         """Length of theta."""
 
     @property
+    def exchange(self) -> Exchange:
+        """What a report looks like."""
+
+    @property
     def cost(self) -> float:
-        """The share of t_i that one report takes: 1, or n/T for a3c's short segments."""
+        """The share of t_i that one report takes: 1, or n/T where T steps are reported in segments of n."""
 
     @property
     def steps(self) -> int:
@@ -172,15 +288,16 @@ class Workload(Protocol):
     def renew(self, state: AgentState, life: int) -> AgentState:
         """An older state to go on from, with streams that no earlier `life` drew from: samples must not count twice."""
 
+    def prepare(self, state: AgentState, agent_id: int) -> AgentState:
+        """What an agent that fetches late does before it asks for a Task; `work` does it where it was not done."""
+
     def work(self, state: AgentState, task: Task) -> tuple[AgentState, Report]: ...
 
-    def evaluate(
-        self, theta: Floats, statistics: Moments | None, iteration: int, fresh: bool = False
-    ) -> list[Evaluation]:
+    def evaluate(self, theta: Floats, statistics: Statistics, iteration: int, fresh: bool = False) -> list[Evaluation]:
         """theta itself, on a stream of its own: the same iteration gives the same answer; training never notices.
 
         `fresh`: on another stream, for who asks after the run; no evaluation of the run itself draws from it.
         """
 
-    def export(self, theta: Floats, statistics: Moments | None) -> tuple[dict[str, NDArray[Any]], dict[str, str]]:
+    def export(self, theta: Floats, statistics: Statistics) -> tuple[dict[str, NDArray[Any]], dict[str, str]]:
         """What policy.safetensors holds: named tensors, and what is needed to act with them."""

@@ -7,7 +7,7 @@ import math
 from itertools import pairwise
 from typing import Any
 
-from afedpg.config import LIVE, LONGEST_SECONDS, USED_BY, Config, applies_to, default_of, options
+from afedpg.config import LIVE, LONGEST_SECONDS, SINGLE_AGENT, USED_BY, Config, applies_to, default_of, options
 from afedpg.errors import ConfigError
 
 MOST_LAYERS, MOST_WEIGHTS = 32, 1 << 28  # of a network's hidden layers: an agent's machine must not be asked for more
@@ -17,7 +17,7 @@ def validate(config: Config) -> Config:
     """The config itself if every setting makes sense; a ConfigError that names the field if not."""
     for section, entry in options():
         part = config if section is None else getattr(config, section)
-        _check_entry(entry, getattr(part, entry.name))
+        check_entry(entry, getattr(part, entry.name))
     _check_layers("hidden", config.agent.hidden)
     _check_layers("baseline_hidden", config.agent.baseline_hidden)
     _check_run(config)
@@ -44,8 +44,12 @@ def _require(holds: bool, message: str) -> None:
         raise ConfigError(message)
 
 
-def _check_entry(entry: dataclasses.Field[Any], value: Any) -> None:
-    choices = entry.metadata["choices"]
+def check_entry(entry: dataclasses.Field[Any], value: Any) -> None:
+    choices, parts = entry.metadata["choices"], entry.metadata["parts"]
+    if parts and value:
+        name = str(value).partition(":")[0]
+        known = name in parts or ".py:" in str(value)
+        _require(known, f"{entry.name}: unknown '{value}'; choose from {', '.join(parts)}, or give FILE.py:NAME")
     _require(not choices or value in choices, f"{entry.name}: unknown '{value}'; choose from {', '.join(choices)}")
     for number in value if isinstance(value, tuple) else (value,):
         if isinstance(number, (int, float)) and not isinstance(number, bool):
@@ -72,15 +76,15 @@ def _check_run(config: Config) -> None:
     told = config.engine in LIVE and config.seed >= 1 << 64  # agents that start again add multiples of it
     _require(not told, f"seed: {config.seed}; agents take seeds below 2^64")
     _require(bool(config.task), "task: name one, for example swimmer, CartPole-v1 or quadratic")
-    if config.method == "a3c" and not config.synthetic:
-        segment, steps = config.agent.segment, config.agent.steps
+    segment, steps = config.agent.segment, config.agent.steps
+    if segment and not config.synthetic:
         _require(steps % segment == 0, f"segment: T = {steps} steps are not a whole number of segments of {segment}")
     share, agents = config.network.max_share, config.agents
     reachable = share <= 0 or share * agents >= 1
     _require(reachable, f"max_share: {share} of the gradients each, by {agents} agents: the run could not end")
     floor = schedule.eta_floor
     _require(floor <= schedule.eta, f"eta_floor: {floor} is outside [0, eta = {schedule.eta}]")
-    single = config.method in ("pg", "pg-plain") and config.agents > 1
+    single = config.method in SINGLE_AGENT and config.agents > 1
     _require(not single, f"agents: {config.method} is the single-agent baseline; use --agents 1")
     record = config.record
     judged = config.stop_at_evaluation is None or record.evaluate_every > 0

@@ -11,7 +11,7 @@ import grpc
 
 from afedpg.config import Config
 from afedpg.messages import Task
-from afedpg.transport.grpc import federation_pb2 as pb
+from afedpg.protocol import federation_pb2 as pb
 from afedpg.transport.grpc import wire
 from afedpg.transport.grpc.terms import terms
 

@@ -11,11 +11,11 @@ from afedpg.config import Config
 from afedpg.engine.federation import Federation
 from afedpg.engine.live import LiveEngine
 from afedpg.messages import Event, Task
+from afedpg.protocol import federation_pb2 as pb
 from afedpg.record import folder as folders
 from afedpg.record.recorder import Recorder
 from afedpg.runs.parts import Own, prepare
 from afedpg.server.admission import Limits
-from afedpg.transport.grpc import federation_pb2 as pb
 from afedpg.transport.grpc import wire
 from afedpg.transport.grpc.port import AgentPort
 from afedpg.transport.grpc.rates import Bucket

@@ -12,7 +12,7 @@ from federations import site, wait_until
 from afedpg.config import LONGEST_LEASE, SHORTEST_LEASE, from_settings
 from afedpg.engine.workloads import BuildWorkload
 from afedpg.messages import Task, TaskId
-from afedpg.transport.grpc import federation_pb2 as pb
+from afedpg.protocol import federation_pb2 as pb
 from afedpg.transport.grpc.client import Agent
 from afedpg.transport.grpc.connection import Connection
 from afedpg.transport.grpc.keep import StateFile

@@ -19,8 +19,8 @@ from raw_agent import RawAgent, raw_agent
 
 from afedpg.config import from_settings
 from afedpg.errors import ConfigError
+from afedpg.protocol import federation_pb2 as pb
 from afedpg.transport.grpc import certs
-from afedpg.transport.grpc import federation_pb2 as pb
 from afedpg.transport.grpc.certs import Pair, issue, make_certificates, new_authority
 from afedpg.transport.grpc.tls import Identity
 

@@ -16,9 +16,9 @@ from served import Served
 
 from afedpg.config import from_settings
 from afedpg.messages import Event, Moments, Report, Stats, Task
+from afedpg.protocol import federation_pb2 as pb
 from afedpg.runs.replay import replay
 from afedpg.server.state import to_tree
-from afedpg.transport.grpc import federation_pb2 as pb
 from afedpg.transport.grpc.wire import encode_report
 
 COUNT = int(os.environ.get("AFEDPG_FUZZ", "4000"))

@@ -13,8 +13,8 @@ from raw_agent import RawAgent, raw_agent
 
 from afedpg.config import from_settings
 from afedpg.messages import Moments, Report, Stats, Task, TaskId
+from afedpg.protocol import federation_pb2 as pb
 from afedpg.runs.replay import replay
-from afedpg.transport.grpc import federation_pb2 as pb
 from afedpg.transport.grpc.wire import encode_report
 
 SIZE = 20

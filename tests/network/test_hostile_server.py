@@ -16,7 +16,7 @@ from afedpg.config import Config, from_settings
 from afedpg.engine.workloads import BuildWorkload
 from afedpg.errors import AfedpgError, ConfigError
 from afedpg.messages import Moments, Task, TaskId
-from afedpg.transport.grpc import federation_pb2 as pb
+from afedpg.protocol import federation_pb2 as pb
 from afedpg.transport.grpc import wire
 from afedpg.transport.grpc.client import run_agent
 from afedpg.transport.grpc.membership import AgentOptions

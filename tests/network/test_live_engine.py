@@ -17,8 +17,8 @@ from afedpg.engine.members import recall
 from afedpg.engine.process import DeadEnd
 from afedpg.engine.stall import Stall
 from afedpg.messages import Moments, Report, Stats, Task
+from afedpg.protocol import federation_pb2 as pb
 from afedpg.server.moments import take
-from afedpg.transport.grpc import federation_pb2 as pb
 from afedpg.transport.grpc.port import AgentPort
 from afedpg.transport.grpc.wire import encode_report
 

@@ -22,7 +22,7 @@ from federations import Site, site, wait_until
 from afedpg.config import from_settings
 from afedpg.engine.workloads import BuildWorkload
 from afedpg.messages import Task, TaskId
-from afedpg.transport.grpc import federation_pb2 as pb
+from afedpg.protocol import federation_pb2 as pb
 from afedpg.transport.grpc.certs import Pair, issue, make_certificates, new_authority
 from afedpg.transport.grpc.client import Agent
 from afedpg.transport.grpc.membership import FIRST_PAUSE, AgentOptions, Pause

@@ -26,9 +26,9 @@ from afedpg.dashboard.tail import status_of
 from afedpg.engine.live import worth_a_line
 from afedpg.errors import AfedpgError
 from afedpg.messages import Report, Stats
+from afedpg.printable import MOST_SAID, of_peer
+from afedpg.protocol import federation_pb2 as pb
 from afedpg.terminal.status import table
-from afedpg.terminal.text import MOST_SAID, of_peer
-from afedpg.transport.grpc import federation_pb2 as pb
 from afedpg.transport.grpc import wire
 from afedpg.transport.grpc.rates import Repeats
 from afedpg.transport.grpc.terms import agree, terms

@@ -13,7 +13,7 @@ from hypothesis.extra.numpy import arrays
 
 from afedpg.config import from_settings
 from afedpg.messages import Moments, Report, Stats, Task, TaskId
-from afedpg.transport.grpc import federation_pb2 as pb
+from afedpg.protocol import federation_pb2 as pb
 from afedpg.transport.grpc import wire
 from afedpg.transport.grpc.terms import agree, terms
 from afedpg.transport.grpc.wire import Expected, Refused

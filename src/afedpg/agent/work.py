@@ -1,6 +1,6 @@
 """An agent's work: work(state, Task) -> (state, Report).
 
-    theta~ -> policy -> rollout -> values -> advantages -> gradient
+    theta~ -> policy -> rollout -> estimator -> contribution
 
 The state is flat arrays that are replaced, never written to; so a computation can be repeated from the same state, in
 any process, with the same bits.
@@ -9,6 +9,9 @@ any process, with the same bits.
 from __future__ import annotations
 
 import logging
+from collections.abc import Mapping
+from dataclasses import replace
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -18,21 +21,37 @@ from afedpg.agent.baselines.linear import Baseline, LinearBaseline, NoBaseline
 from afedpg.agent.baselines.mlp import MlpBaseline
 from afedpg.agent.compute.choice import native_kernels
 from afedpg.agent.compute.kernels import CriticKernels
-from afedpg.agent.estimators import gradient
-from afedpg.agent.estimators.advantage import Row, bootstrapped_returns, gae, standardized
+from afedpg.agent.estimators.estimator import Estimator, Tools
+from afedpg.agent.estimators.shipped import SHIPPED
+from afedpg.agent.scaling import RETURNS, discounted_returns, reward_scale
 from afedpg.config import AgentConfig, Config
 from afedpg.errors import ConfigError
 from afedpg.export.policy_file import PolicyFile, contents
-from afedpg.messages import AgentState, Evaluation, Floats, Moments, Report, Stats, Task, Vector
+from afedpg.messages import (
+    OBSERVATIONS,
+    AgentState,
+    Contribution,
+    Evaluation,
+    Exchange,
+    Floats,
+    Moments,
+    Report,
+    Statistics,
+    Stats,
+    Task,
+    Vector,
+)
+from afedpg.parts import build
 from afedpg.policy.mlp import MlpPolicy, Policy
 from afedpg.sampling.environments import Environments, MakeEnv, time_limit
 from afedpg.sampling.evaluate import MOST_STEPS, evaluate
 from afedpg.sampling.gymnasium import GymnasiumSampler, Sampler
 from afedpg.sampling.native.sampler import native_sampler
 from afedpg.sampling.normalizer import moments_of
-from afedpg.sampling.rollout import Rollout
+from afedpg.sampling.rollout import Rollout, rollout_from_state, rollout_to_state
 from afedpg.sampling.spaces import BoxActions
 from afedpg.seeding import Purpose, branch, stream
+from afedpg.server.state import statistics_from_tree, statistics_to_tree
 
 _log = logging.getLogger("afedpg")
 
@@ -49,35 +68,53 @@ class EnvironmentWorkload:
     space, action space)` the MLP policies.
     """
 
-    def __init__(self, config: Config, make_env: MakeEnv | None = None, make_policy: MakePolicy | None = None) -> None:
+    def __init__(
+        self,
+        config: Config,
+        make_env: MakeEnv | None = None,
+        make_policy: MakePolicy | None = None,
+        estimator: Estimator | None = None,
+    ) -> None:
         self._config = config
         self._agent = config.agent
-        self._a3c = config.method == "a3c"
         self._said_cut = False
         self.environments = Environments(config, make_env)
-        self.policy = build_policy(config, self.environments, make_policy)
-        native = native_kernels(config, self.policy)
+        self.estimator: Estimator = estimator or build("estimator", config.agent.estimator, SHIPPED)
+        self.policy = build_policy(config, self.environments, self.estimator, make_policy)
+        native = native_kernels(config, self.policy, self.estimator.value_network)
         if native is None:
             import torch
 
             torch.set_num_threads(1)  # last bits of a product change with the number of threads
-        critic = None if native is None else native[1]
-        self._kernels = None if native is None else native[0]
-        self._baseline = choose_baseline(self._agent, self.environments.observations.size, critic)
-        self._sampler = choose_sampler(config, self.environments, self.policy)
-        _check(config, self.environments, make_policy)
+        kernels, critic = (None, None) if native is None else native
+        observations = self.environments.observations.size
+        baseline = choose_baseline(self._agent, observations, critic)
+        self._tools = Tools(self.policy, baseline, self._agent, observations, kernels, critic)
+        self._sampler = choose_sampler(config, self.environments, self.policy, self.estimator)
+        _check(config, self.environments, self.estimator)
+        self.estimator.check(self._tools)
 
     @property
     def parameters(self) -> int:
-        return self.policy.layout.size
+        groups = self.exchange.groups
+        return sum(group.size for group in groups) if groups else self.policy.layout.size
+
+    @cached_property
+    def exchange(self) -> Exchange:
+        statistics = {OBSERVATIONS: self._tools.observations} if self._agent.scale_observations else {}
+        statistics |= {RETURNS: 1} if self._agent.scale_rewards else {}
+        statistics |= self.estimator.statistics(self._tools)
+        estimator = self.estimator
+        groups = estimator.groups(self._tools)
+        return Exchange(groups, estimator.scalars, statistics, late_fetch=estimator.late_fetch)
 
     @property
     def cost(self) -> float:
-        return self._agent.segment / self._agent.steps if self._a3c else 1.0
+        return self.steps / self._agent.steps
 
     @property
     def steps(self) -> int:
-        return self._agent.segment if self._a3c else self._agent.steps
+        return self._config.report_steps
 
     def check(self) -> None:
         endless = self.environments.compare_all()
@@ -87,38 +124,86 @@ class EnvironmentWorkload:
             _log.warning(text, whose, MOST_STEPS, self._remedy)
 
     def initial_theta(self) -> Vector:
-        return self.policy.initial_theta(stream(self._config.seed, "theta"))
+        generator = stream(self._config.seed, "theta")
+        policy = self.policy.initial_theta(generator)
+        return np.concatenate([policy, self.estimator.initial(self._tools, generator)])
 
     def start(self, agent_id: int) -> AgentState:
         state = self._sampler.start(self._config.seed, agent_id)
-        if self._uses_baseline:
-            state |= self._baseline.start(stream(self._config.seed, "baseline", agent_id))
+        state |= self.estimator.start(self._tools, stream(self._config.seed, "baseline", agent_id))
+        if self._agent.scale_rewards:
+            state["discounted_return"] = np.zeros(1)
         return state
 
     def renew(self, state: AgentState, life: int) -> AgentState:
         return {key: branch(array, life) if key.endswith("_stream") else array for key, array in state.items()}
 
+    def prepare(self, state: AgentState, agent_id: int) -> AgentState:
+        """Samples with the agent's own policy and the statistics of its last Task, where it fetches late."""
+        if not self.estimator.late_fetch or "theta" not in state or "rollout_rewards" in state:
+            return state
+        changed, rollout, extra = self._sample(state, agent_id, state["theta"], _statistics_in(state))
+        return {**state, **changed, **rollout_to_state(rollout, extra)}
+
     def work(self, state: AgentState, task: Task) -> tuple[AgentState, Report]:
-        statistics = task.statistics if self._agent.scale_observations else None
-        changed, rollout, extra = self._sampler.sample(task.agent_id, state, task.theta, statistics)
-        fitted, uphill = self._estimate(state, task.theta, rollout)
+        state = self.prepare(state, task.agent_id)
+        policy = task.theta[: self.policy.layout.size]
+        if "rollout_rewards" in state:
+            rollout, extra = rollout_from_state(state)
+            state = {key: array for key, array in state.items() if not key.startswith("rollout_")}
+            changed: AgentState = {}
+        else:
+            changed, rollout, extra = self._sample(state, task.agent_id, policy, task.statistics)
+            if self.estimator.late_fetch:
+                changed["theta"] = policy  # what it was sampled with
+        moments: dict[str, Moments] = {}
+        if self._agent.scale_observations:
+            moments[OBSERVATIONS] = moments_of(rollout.raw)
+        scaled = rollout
+        if self._agent.scale_rewards:
+            changed, moments[RETURNS], scaled = self._scaled(state, changed, task.statistics, rollout)
+        fitted, contribution = self.estimator.estimate(self._tools, state | changed, task, scaled)
+        if self.estimator.late_fetch:
+            fitted = {**fitted, **_statistics_to_state(task.statistics)}
         report = Report(
             task_id=task.task_id,
             agent_id=task.agent_id,
-            gradient=uphill,
+            payload=self._vector(contribution),
             version=task.version,
-            moments=moments_of(rollout.raw) if self._agent.scale_observations else None,
-            stats=Stats(rollout.steps, rollout.returns, rollout.lengths, extra),
+            moments={**moments, **contribution.moments},
+            stats=Stats(rollout.steps, rollout.returns, rollout.lengths, {**extra, **contribution.extra}),
+            scalars=contribution.scalars,
         )
         return state | changed | fitted, report
 
-    def evaluate(
-        self, theta: Floats, statistics: Moments | None, iteration: int, fresh: bool = False
-    ) -> list[Evaluation]:
+    def _sample(
+        self, state: AgentState, agent_id: int, policy: Floats, statistics: Statistics
+    ) -> tuple[AgentState, Rollout, dict[str, float]]:
+        scaled_by = statistics.get(OBSERVATIONS) if self._agent.scale_observations else None
+        return self._sampler.sample(agent_id, state, policy, scaled_by)
+
+    def _scaled(
+        self, state: AgentState, changed: AgentState, statistics: Statistics, rollout: Rollout
+    ) -> tuple[AgentState, Moments, Rollout]:
+        """The rollout with its rewards divided by the deviation of the discounted return; episode returns stay."""
+        running, ends = discounted_returns(rollout, float(state["discounted_return"][0]), self._agent.gamma)
+        scale = reward_scale(statistics.get(RETURNS))
+        changed = {**changed, "discounted_return": np.array([ends])}
+        return changed, moments_of(running[:, None]), replace(rollout, rewards=rollout.rewards / scale)
+
+    def _vector(self, contribution: Contribution) -> Floats:
+        """Flat, group after group."""
+        vector = contribution.vector
+        if isinstance(vector, Mapping):
+            return np.concatenate([vector[group.name] for group in self.exchange.groups]).astype(np.float32)
+        return vector
+
+    def evaluate(self, theta: Floats, statistics: Statistics, iteration: int, fresh: bool = False) -> list[Evaluation]:
         """theta on every environment that differs from the others, as `evaluate_kind` says."""
         record = self._config.record
         kinds = ("sampled", "deterministic") if record.evaluate_kind == "both" else (record.evaluate_kind,)
-        scaled_by = statistics if self._agent.scale_observations else None
+        scaled_by = statistics.get(OBSERVATIONS) if self._agent.scale_observations else None
+        theta = theta[: self.policy.layout.size]
         seed = self._config.seed
         purpose: Purpose = "verdict" if fresh else "evaluation"
         return [
@@ -151,7 +236,7 @@ class EnvironmentWorkload:
         low, high = outcome.interval
         return Evaluation(kind, outcome.mean, outcome.deviation, low, high, episodes, where)
 
-    def export(self, theta: Floats, statistics: Moments | None) -> tuple[dict[str, NDArray[Any]], dict[str, str]]:
+    def export(self, theta: Floats, statistics: Statistics) -> tuple[dict[str, NDArray[Any]], dict[str, str]]:
         return contents(
             PolicyFile(
                 task=self._config.environment,
@@ -160,8 +245,8 @@ class EnvironmentWorkload:
                 observation_space=self.environments.observations.space,
                 action_space=self.environments.actions.space,
                 layout=self.policy.layout,
-                theta=theta,
-                statistics=statistics if self._agent.scale_observations else None,
+                theta=theta[: self.policy.layout.size],
+                statistics=statistics.get(OBSERVATIONS) if self._agent.scale_observations else None,
             )
         )
 
@@ -172,43 +257,18 @@ class EnvironmentWorkload:
             return "set one, as --env-kwargs max_episode_steps=500"
         return "set one, as gymnasium.wrappers.TimeLimit(env, 500) in make_env"
 
-    @property
-    def _uses_baseline(self) -> bool:
-        return not self._a3c and self._agent.estimator == "gae"
 
-    def _estimate(self, state: AgentState, theta: Floats, rollout: Rollout) -> tuple[AgentState, Floats]:
-        """The baseline's new arrays, and the gradient."""
-        agent = self._agent
-        if self._a3c:
-            assert isinstance(self.policy, MlpPolicy)
-            uphill = gradient.a3c(
-                self.policy, theta, rollout, agent.gamma, agent.entropy, agent.value_weight, agent.device
-            )
-            return {}, uphill
-        if agent.estimator == "reinforce":
-            return {}, gradient.reinforce(self.policy, theta, rollout, agent.gamma, agent.device, self._kernels)
-        fitted, advantages = self._advantages(state, rollout)
-        if agent.scale_advantages:
-            advantages = standardized(advantages)
-        uphill = gradient.advantage_gradient(self.policy, theta, rollout, advantages, agent.device, self._kernels)
-        return fitted, uphill
-
-    def _advantages(self, state: AgentState, rollout: Rollout) -> tuple[AgentState, Row]:
-        """GAE with the values fitted so far; only then is this rollout fitted."""
-        seen = np.concatenate([rollout.observations, rollout.cut_observations])
-        values = self._baseline.values(state, seen)
-        within, beyond = values[: rollout.steps], values[rollout.steps :]
-        advantages = gae(rollout, within, beyond, self._agent.gamma, self._agent.gae_lambda)
-        # whole returns, not lambda-returns: those carry a fresh baseline's zeros from report to report
-        returns = bootstrapped_returns(rollout, beyond, self._agent.gamma)
-        return self._baseline.fit(state, rollout.observations, returns), advantages
+def _statistics_to_state(statistics: Statistics) -> AgentState:
+    return {f"task_{key}": array for key, array in statistics_to_tree(statistics).items()}
 
 
-def choose_sampler(config: Config, environments: Environments, policy: Policy) -> Sampler:
+def _statistics_in(state: AgentState) -> Statistics:
+    return statistics_from_tree({key[5:]: array for key, array in state.items() if key.startswith("task_")})
+
+
+def choose_sampler(config: Config, environments: Environments, policy: Policy, estimator: Estimator) -> Sampler:
     """The one place where rollout code is picked. Both samplers give the same bits; the native one is faster."""
-    a3c, agent = config.method == "a3c", config.agent
-    steps = agent.segment if a3c else agent.steps
-    whole_episodes = not a3c and agent.estimator == "reinforce"
+    agent, steps, whole_episodes = config.agent, config.report_steps, estimator.whole_episodes
     if agent.sampler != "gymnasium":
         native = native_sampler(environments, policy, steps, whole_episodes)
         if not isinstance(native, str):
@@ -228,7 +288,9 @@ def choose_baseline(agent: AgentConfig, observations: int, kernels: CriticKernel
     return NoBaseline()
 
 
-def build_policy(config: Config, environments: Environments, make_policy: MakePolicy | None) -> Policy:
+def build_policy(
+    config: Config, environments: Environments, estimator: Estimator, make_policy: MakePolicy | None
+) -> Policy:
     observations, actions = environments.observations, environments.actions
     if make_policy is not None:
         from afedpg.policy.own import ModulePolicy
@@ -241,22 +303,20 @@ def build_policy(config: Config, environments: Environments, make_policy: MakePo
         gaussian=isinstance(actions, BoxActions),
         hidden=config.agent.hidden,
         log_std=config.agent.log_std,
-        value_hidden=config.agent.hidden if config.method == "a3c" else None,
+        value_hidden=config.agent.hidden if estimator.value_network else None,
     )
 
 
-def _check(config: Config, environments: Environments, make_policy: MakePolicy | None) -> None:
+def _check(config: Config, environments: Environments, estimator: Estimator) -> None:
     if config.agent.device == "cuda":
         import torch
 
         if not torch.cuda.is_available():
             raise ConfigError("device: this machine or this build of torch has no cuda; use --device cpu")
-    if config.method == "a3c" and make_policy is not None:
-        raise ConfigError("method: a3c shares value parameters, which a policy of your own does not have")
-    if config.method != "a3c" and config.agent.estimator == "reinforce":
-        longest = time_limit(environments.of(0).env)
-        if longest is not None and longest > config.agent.steps:
+    if estimator.whole_episodes:
+        longest, steps = time_limit(environments.of(0).env), config.report_steps
+        if longest is not None and longest > steps:
             raise ConfigError(
-                f"steps: {config.agent.steps} is less than one episode of {config.task}, which may take {longest}, and "
-                f"reinforce takes whole episodes; use --steps {longest} or more"
+                f"steps: {steps} is less than one episode of {config.task}, which may take {longest}, and "
+                f"{config.agent.estimator} takes whole episodes; use --steps {longest} or more"
             )

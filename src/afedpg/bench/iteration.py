@@ -70,8 +70,8 @@ def _measure(task: str, rounds: int) -> tuple[int, dict[str, float]]:
         raise ConfigError(f"tasks: {task} is a synthetic problem; its iterations have no stages")
     clock, original = _Clock(), gradient.advantage_gradient
     clock.wrap(workload._sampler, "sample", "rollout")
-    clock.wrap(workload._baseline, "values", "values")
-    clock.wrap(workload._baseline, "fit", "critic")
+    clock.wrap(workload._tools.baseline, "values", "values")
+    clock.wrap(workload._tools.baseline, "fit", "critic")
     clock.wrap(gradient, "advantage_gradient", "gradient")
     seen: dict[str, list[float]] = {stage: [] for stage in STAGES}
     try:
@@ -79,13 +79,13 @@ def _measure(task: str, rounds: int) -> tuple[int, dict[str, float]]:
             recorder = Recorder(folder.create(Path(place) / "run", config), config)
             federation = Federation(rule, server, recorder)
             state = workload.start(0)
-            [work] = federation.apply(Join(0), 0.0)
+            [work] = federation.apply(Join(0), 0.0).tasks
             for count in range(rounds + 1):
                 clock.spent.clear()
                 start = time.thread_time()
                 state, report = workload.work(state, work)
                 worked = time.thread_time()
-                [work] = federation.apply(report, float(count))
+                [work] = federation.apply(report, float(count)).tasks
                 clock.spent["server and record"] = time.thread_time() - worked
                 named = sum(clock.spent[stage] for stage in ("rollout", "values", "critic", "gradient"))
                 clock.spent["other work"] = worked - start - named

@@ -28,7 +28,7 @@ from afedpg.bench.rows import check_tasks
 from afedpg.config import from_settings
 from afedpg.errors import AfedpgError
 from afedpg.messages import Report, Stats, TaskId
-from afedpg.transport.grpc import federation_pb2 as pb
+from afedpg.protocol import federation_pb2 as pb
 from afedpg.transport.grpc import wire
 from afedpg.transport.grpc.calls import EOF, open_work
 from afedpg.transport.grpc.certs import make_certificates
@@ -195,7 +195,7 @@ async def _worker(address: str, identity: Path, parameters: int, counts: list[in
             if message.WhichOneof("content") == "task":
                 task = message.task
                 task_id = TaskId(task.task_id.epoch, task.task_id.counter)
-                await call.write(wire.encode_report(Report(task_id, number, gradient, task.version, None, Stats(1))))
+                await call.write(wire.encode_report(Report(task_id, number, gradient, task.version, stats=Stats(1))))
                 counts[number] += 1
 
 

@@ -46,7 +46,7 @@ class Idle:
         return {"state": np.zeros(1)}
 
     def work(self, state: AgentState, task: Task) -> tuple[AgentState, Report]:
-        return state, Report(task.task_id, task.agent_id, self._gradient, task.version, None, Stats(1))
+        return state, Report(task.task_id, task.agent_id, self._gradient, task.version, stats=Stats(1))
 
 
 @dataclass(frozen=True)

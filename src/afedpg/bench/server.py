@@ -77,12 +77,12 @@ def _gradients(size: int, recorder: Recorder | None) -> Callable[[], None]:
     rule = afedpg(Constant(0.1), Constant(0.01))
     federation = Federation(rule, initial_state(rule, np.zeros(size)), recorder)
     gradient = np.random.default_rng(0).standard_normal(size, np.float32)
-    tasks = federation.apply(Join(0), 0.0)
+    tasks = federation.apply(Join(0), 0.0).tasks
 
     def work() -> None:
         nonlocal tasks
         [task] = tasks
-        tasks = federation.apply(Report(task.task_id, 0, gradient, task.version, None, Stats(1)), 0.0)
+        tasks = federation.apply(Report(task.task_id, 0, gradient, task.version, stats=Stats(1)), 0.0).tasks
         if recorder is not None:
             recorder.journal.forget(recorder.journal.next_sequence)  # as checkpoints do: segments are reused
 

@@ -27,7 +27,7 @@ from afedpg.bench.rows import compared
 from afedpg.config import Config
 from afedpg.engine.federation import Federation
 from afedpg.errors import AfedpgError
-from afedpg.messages import Join
+from afedpg.messages import OBSERVATIONS, Join
 from afedpg.record import folder
 from afedpg.record.recorder import Recorder
 from afedpg.runs.parts import Own, configure, prepare
@@ -69,14 +69,14 @@ def _measure(task: str, rounds: int) -> dict[str, list[float]]:
         recorder = Recorder(folder.create(Path(place) / "run", config), config)
         federation = Federation(rule, server, recorder)
         state = workload.start(0)
-        [work] = federation.apply(Join(0), 0.0)
+        [work] = federation.apply(Join(0), 0.0).tasks
         for count in range(rounds + 1):
             # the same theta~ and statistics: as a policy changes, so do the contacts, and the physics' own speed
             if physics is not None:
-                physics.theta, physics.statistics = work.theta.copy(), work.statistics
+                physics.theta, physics.statistics = work.theta.copy(), work.statistics.get(OBSERVATIONS)
             start = time.thread_time()
             state, report = workload.work(state, work)
-            [work] = federation.apply(report, float(count))
+            [work] = federation.apply(report, float(count)).tasks
             speeds[OURS].append(report.stats.steps / (time.thread_time() - start))
             if physics is not None:
                 speeds[LIMIT].append(physics.round()[LIMIT])

@@ -8,7 +8,7 @@ import json
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from afedpg.terminal.text import printable
+from afedpg.printable import printable
 
 if TYPE_CHECKING:
     from afedpg.messages import Evaluation

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NoReturn
 
-from afedpg.terminal.text import printable
+from afedpg.printable import printable
 
 RUNS = Path("runs")
 

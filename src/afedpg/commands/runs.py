@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 from afedpg.commands.parser import RUNS, command
 from afedpg.errors import ConfigError
-from afedpg.terminal.text import GAP, printable
+from afedpg.printable import printable
+from afedpg.terminal.text import GAP
 
 if TYPE_CHECKING:
     from afedpg.record.folder import RunSummary

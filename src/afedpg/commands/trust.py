@@ -14,9 +14,9 @@ def add_trust_code(parser: argparse.ArgumentParser) -> None:
 
 def trusts_code(options: argparse.Namespace) -> bool:
     """As the flag says; without it, whoever sits at a terminal is asked."""
+    from afedpg.printable import printable
     from afedpg.record.folder import open_run
     from afedpg.record.trust import unknown_code
-    from afedpg.terminal.text import printable
 
     if options.trust_code:
         return True

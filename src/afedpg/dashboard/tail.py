@@ -15,8 +15,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from afedpg.errors import AfedpgError
+from afedpg.printable import of_peer
 from afedpg.record.database import reading
-from afedpg.terminal.text import of_peer
 
 CHUNK = 10_000  # rows read at once: a long run arrives in pieces, and the page draws the first while it waits
 MEASURED = ("mean_return", "gradient_norm", "step_length", "lookahead_length")  # may be unknown, or infinite

@@ -31,7 +31,7 @@ def check_memory(config: Config, workload: Workload, rule: ServerRule, workers: 
     for what processes share.
     """
     vector = workload.parameters
-    server = 4 * 8 * vector + (4 * vector * config.agents if rule.synchronous else 0)
+    server = 4 * 8 * vector + 8 * vector * rule.aggregator.vectors(config.agents)
     memory = config.agents * (4 * vector + 1024) + server + store + (WORKER_BYTES * workers if workers > 1 else 0)
     _refuse_beyond_memory(config, vector, memory)  # before even one agent is made, to see how much it remembers
     state = sum(array.nbytes for array in workload.start(0).values())

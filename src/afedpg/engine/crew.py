@@ -18,19 +18,28 @@ from typing import Any, NamedTuple, Protocol, TypeVar
 from afedpg.engine import spawn
 from afedpg.engine.process import die_with_parent, dismiss, leave_stops_to_parent, one_thread
 from afedpg.errors import AfedpgError, ConfigError
-from afedpg.messages import AgentState, Report, Task, TaskId, Workload
+from afedpg.messages import AgentState, Report, Task, Workload
 
 MOST_DEATHS = 3  # of one worker after another without a result, before their job or their start is to blame
 POLL_SECONDS = 0.2  # how long Ctrl-C may go unnoticed
 
 
 class Job(NamedTuple):
+    """What an agent does next: with a Task its work, without one what it does before it asks for a Task."""
+
+    agent_id: int
+    number: int  # of the Tasks it was handed out before
     state: AgentState
-    task: Task
+    task: Task | None = None
+
+    @property
+    def key(self) -> tuple[int, int, bool]:
+        return self.agent_id, self.number, self.task is None
 
 
 T = TypeVar("T")
-Result = tuple[AgentState, Report]
+Key = tuple[int, int, bool]
+Result = tuple[AgentState, Report | None]
 Build = Callable[[], Workload]  # picklable: every worker builds its own
 
 
@@ -58,7 +67,7 @@ class Alone:
         pass
 
     def collect(self, job: Job) -> Result:
-        return self.workload.work(job.state, job.task)
+        return _done(self.workload, job)
 
     def close(self) -> None:
         pass
@@ -80,7 +89,7 @@ class Pool:
     workers: int
     check: Callable[[], None] = lambda: None  # called while waiting; may raise to stop
     _crew: list[_Worker] = field(default_factory=list)
-    _done: dict[TaskId, Result | _Failure] = field(default_factory=dict)
+    _done: dict[Key, Result | _Failure] = field(default_factory=dict)
     _homes: dict[int, int] = field(default_factory=dict)  # agent -> the worker that has its environment at hand
 
     def __post_init__(self) -> None:
@@ -91,18 +100,18 @@ class Pool:
         return 3 * self.workers
 
     def prefetch(self, jobs: Sequence[Job]) -> None:
-        open_jobs = {job.task.task_id: job for job in jobs if not self._known(job.task.task_id)}
+        open_jobs = {job.key: job for job in jobs if not self._known(job.key)}
         for index, worker in enumerate(self._crew):
             if worker.job is None and open_jobs:
                 # An agent's own worker has its environment in mid-episode; elsewhere the episode is replayed first.
-                near = (key for key, job in open_jobs.items() if self._homes.get(job.task.agent_id, index) == index)
+                near = (key for key, job in open_jobs.items() if self._homes.get(job.agent_id, index) == index)
                 self._assign(index, open_jobs.pop(next(near, next(iter(open_jobs)))))
 
     def collect(self, job: Job) -> Result:
-        while job.task.task_id not in self._done:
+        while job.key not in self._done:
             self.prefetch([job])
             self._receive()
-        result = self._done.pop(job.task.task_id)
+        result = self._done.pop(job.key)
         if isinstance(result, _Failure):
             raise result.exception()
         return result
@@ -110,9 +119,8 @@ class Pool:
     def close(self) -> None:
         dismiss(self._crew)
 
-    def _known(self, task_id: TaskId) -> bool:
-        busy = any(worker.job is not None and worker.job.task.task_id == task_id for worker in self._crew)
-        return busy or task_id in self._done
+    def _known(self, key: Key) -> bool:
+        return key in self._done or any(worker.job is not None and worker.job.key == key for worker in self._crew)
 
     def _hire(self) -> _Worker:
         mine, theirs = multiprocessing.Pipe()
@@ -123,7 +131,7 @@ class Pool:
     def _assign(self, index: int, job: Job) -> None:
         worker = self._crew[index]
         worker.job = job
-        self._homes[job.task.agent_id] = index
+        self._homes[job.agent_id] = index
         with contextlib.suppress(BrokenPipeError, ConnectionResetError):  # dead: `_receive` finds out and starts over
             worker.connection.send(job)
 
@@ -138,7 +146,7 @@ class Pool:
                 self._replace(worker)
                 continue
             if worker.job is not None:
-                self._done[worker.job.task.task_id] = result
+                self._done[worker.job.key] = result
             worker.job, worker.deaths = None, 0
         self.check()
 
@@ -149,7 +157,7 @@ class Pool:
         spawn.check_exit(code)
         deaths = worker.deaths + 1
         if deaths >= MOST_DEATHS:
-            who, when = ("", "without any") if job is None else (f"agent {job.task.agent_id}: ", "at its")
+            who, when = ("", "without any") if job is None else (f"agent {job.agent_id}: ", "at its")
             raise AfedpgError(f"{who}{deaths} worker processes died {when} work (exit code {code}); {_advice(code)}")
         self._crew[index] = self._hire()
         self._crew[index].deaths = deaths
@@ -183,7 +191,13 @@ def _serve(build: Build, connection: Connection) -> None:
     with contextlib.suppress(EOFError, BrokenPipeError, ConnectionResetError, KeyboardInterrupt):
         while True:
             job: Job = connection.recv()
-            connection.send(workload if isinstance(workload, _Failure) else _attempt(partial(workload.work, *job)))
+            connection.send(workload if isinstance(workload, _Failure) else _attempt(partial(_done, workload, job)))
+
+
+def _done(workload: Workload, job: Job) -> Result:
+    if job.task is None:
+        return workload.prepare(job.state, job.agent_id), None
+    return workload.work(job.state, job.task)
 
 
 def _attempt(compute: Callable[[], T]) -> T | _Failure:

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Protocol, runtime_checkable
 
-from afedpg.messages import Arrival, Event, Rejected, Report, Task, Vector
+from afedpg.messages import Arrival, Event, Outcome, Rejected, Vector
 from afedpg.record.recorder import Recorder
 from afedpg.server.admission import Limits, admit
 from afedpg.server.fold import apply
@@ -29,16 +29,6 @@ class HearsRefusals(Protocol):
     def rejected(self, rejected: Rejected) -> None: ...
 
 
-def outcome(
-    server: ServerState, event: Event, seconds: float
-) -> tuple[list[Arrival], Rejected | None, int, float, int | None]:
-    """What an event did to the server, as `Recorder.record` takes it."""
-    waits = None
-    if isinstance(event, Report) and server.rejected is None and event.agent_id in server.waiting:
-        waits = event.agent_id
-    return server.arrivals, server.rejected, server.iteration, seconds, waits
-
-
 @dataclass
 class Federation:
     rule: ServerRule
@@ -47,28 +37,35 @@ class Federation:
     on_arrival: OnArrival | None = None
     limits: Limits = field(default_factory=Limits)
     finished: bool = False  # the run has reached its end
+    outcome: Outcome = Outcome([], [])  # of the newest event
     _warned: set[tuple[int, str]] = field(default_factory=set)  # agent, caveat
 
-    def apply(self, event: Event, seconds: float) -> list[Task]:
+    def apply(self, event: Event, seconds: float) -> Outcome:
         """Journalled before it is applied, recorded after. Of a refused report the journal keeps the reason alone."""
-        aside = self.server.observed.aside
+        aside = {name: observed.aside for name, observed in self.server.observed.items()}
         admitted = admit(self.rule, self.server, event, self.limits)
-        event = admitted.event
         if self.recorder is not None:
-            self.recorder.journal.append(event, seconds)
-        self.server, tasks = apply(self.rule, self.server, admitted)
-        if self.server.observed.aside is not aside:
-            _say_who_is_aside(aside, self.server.observed.aside)
+            self.recorder.journal.append(admitted.event, seconds)
+        self.server, outcome = apply(self.rule, self.server, admitted)
+        self.outcome = outcome
+        for name, observed in self.server.observed.items():
+            if observed.aside is not aside.get(name, observed.aside):
+                _say_who_is_aside(name, aside[name], observed.aside)
         if self.recorder is not None:
-            self.recorder.record(*outcome(self.server, event, seconds))
-        if self.server.rejected is not None and isinstance(self.on_arrival, HearsRefusals):
-            self.on_arrival.rejected(self.server.rejected)
-        for arrival in self.server.arrivals:
+            self.recorder.record(outcome, self.server.iteration, seconds)
+        if outcome.rejected is not None and isinstance(self.on_arrival, HearsRefusals):
+            self.on_arrival.rejected(outcome.rejected)
+        for arrival in outcome.arrivals:
             if arrival.stats.extra:
                 self._warn(arrival)
             if self.on_arrival is not None:
                 self.on_arrival(arrival, seconds, self.server.theta)
-        return tasks
+        return outcome
+
+    @property
+    def open_round(self) -> bool:
+        """Contributions wait for those of other agents."""
+        return self.rule.aggregator.waits and bool(self.server.memory.kept)
 
     def close(self) -> None:
         if self.recorder is not None:
@@ -82,8 +79,8 @@ class Federation:
                 _log.warning("agent %d: %s", arrival.agent, text)
 
 
-def _say_who_is_aside(before: frozenset[int], now: frozenset[int]) -> None:
+def _say_who_is_aside(name: str, before: frozenset[int], now: frozenset[int]) -> None:
     for agent_id in sorted(now - before):
-        _log.warning("agent %d: its observations are far from the others'; they are not used for scaling", agent_id)
+        _log.warning("agent %d: its %s are far from the others'; they are not used for scaling", agent_id, name)
     for agent_id in sorted(before - now):
-        _log.info("agent %d: its observations are used for scaling again", agent_id)
+        _log.info("agent %d: its %s are used for scaling again", agent_id, name)

@@ -25,7 +25,7 @@ from afedpg.engine.own_schedules import BadSchedule
 from afedpg.engine.stall import Stall
 from afedpg.engine.trace import TraceWriter
 from afedpg.errors import AfedpgError
-from afedpg.messages import CloseRound, Event, Join, Leave, Rejected, Report, Revoke, Task
+from afedpg.messages import CloseRound, Event, Fetch, Join, Leave, Outcome, Rejected, Report, Revoke, Task
 
 TICK_SECONDS = 0.1
 STATUS_SECONDS = 1.0
@@ -139,7 +139,7 @@ class LiveEngine:
         member.name, member.port, member.heard = name, port, time.monotonic()
         _log.info("agent %d (%s) joined", agent_id, name)
         server = self.federation.server
-        if not server.outstanding and not server.waiting:  # a round's time runs from its first hand-out
+        if not server.outstanding and not server.memory.kept:  # a round's time runs from its first hand-out
             self._opened = member.heard
         self._apply(Join(agent_id))
 
@@ -149,8 +149,7 @@ class LiveEngine:
         member = self.members[report.agent_id]
         seconds = time.monotonic() - member.handed_out
         delay = self.federation.server.iteration - report.version
-        self._apply(report)
-        rejected = self.federation.server.rejected
+        rejected = self._apply(report).rejected
         if rejected is None:
             member.note(delay, seconds)
             self.stall.accepted()
@@ -161,6 +160,10 @@ class LiveEngine:
                 self.stall.refused(rejected)
             except AfedpgError as error:
                 self.fail(error)
+
+    def fetch(self, agent_id: int) -> None:
+        """An agent that fetches late has sampled."""
+        self._apply(Fetch(agent_id))
 
     def refuse(self, agent_id: int, reason: str) -> None:
         """A message that was not even a report. The agent gets fresh parameters."""
@@ -183,8 +186,8 @@ class LiveEngine:
         member, server = self.members.get(agent_id), self.federation.server
         if member is not None and member.port is not None:
             self._drop(member, reason, final=True)
-        if agent_id in server.observed.slots:
-            _log.warning("agent %d: its observations are taken out of the scaling: %s", agent_id, reason)
+        if any(agent_id in observed.slots for observed in server.observed.values()):
+            _log.warning("agent %d: its statistics are taken out of the shared ones: %s", agent_id, reason)
             self._apply(Revoke(agent_id))
 
     # What follows from it
@@ -196,22 +199,24 @@ class LiveEngine:
             port.close(reason, final)
         self._apply(Leave(member.agent_id))
 
-    def _apply(self, event: Event) -> None:
+    def _apply(self, event: Event) -> Outcome:
         """Nothing an agent sends may end the server; what the disk says may, and then nothing more is applied."""
+        outcome = Outcome([], [])
         if self.over:
-            return
+            return outcome
         try:
             self.consistent = False
-            tasks = self.federation.apply(event, self.seconds)
+            outcome = self.federation.apply(event, self.seconds)
             self.consistent = True
-            for arrival in self.federation.server.arrivals:
+            for arrival in outcome.arrivals:
                 if (member := self.members.get(arrival.agent)) is not None:
                     member.gradients += 1
-            if self._ask():
-                return
-            self._rejected()
-            for task in tasks:
-                self._hand_out(task)
+            if outcome.unused is not None and (member := self.members.get(outcome.unused.agent_id)) is not None:
+                member.unused += 1
+            if not self._ask():
+                self._rejected(outcome.rejected)
+                for task in outcome.tasks:
+                    self._hand_out(task)
         except BadSchedule as error:  # raised within the fold: what it left half done is not stored
             self.fail(error)
         except AfedpgError as error:  # raised before the fold or after it, never within
@@ -219,6 +224,7 @@ class LiveEngine:
             self.fail(error)
         except BaseException as error:
             self.fail(error)
+        return outcome
 
     def _ask(self) -> bool:
         if self._finished():
@@ -230,8 +236,7 @@ class LiveEngine:
         self._failure = self._failure or error
         self._done.set()
 
-    def _rejected(self) -> None:
-        rejected = self.federation.server.rejected
+    def _rejected(self, rejected: Rejected | None) -> None:
         if rejected is None or (member := self.members.get(rejected.agent_id)) is None:
             return
         member.rejected += 1
@@ -258,6 +263,9 @@ class LiveEngine:
         except BaseException as error:
             self.fail(error)
             return
+        for agent_id in sorted(self.federation.server.absent) if now - self._started > self.network.lease else ():
+            _log.info("agent %d did not come back after the server was started again", agent_id)
+            self._apply(Leave(agent_id))
         for member in self.members.values():
             member.heard += stalled
             if member.port is not None and now - member.heard > self.network.lease:
@@ -272,10 +280,11 @@ class LiveEngine:
         server = self.federation.server
         if server.iteration != self._round:
             self._round, self._opened = server.iteration, now
-        elif server.waiting and self._overdue(now):
-            missing = ", ".join(str(agent_id) for agent_id in sorted(server.outstanding.keys() - server.late)[:10])
+        elif self.federation.open_round and self._overdue(now):
+            awaited = (server.outstanding.keys() - server.late) | server.absent
+            missing = ", ".join(str(agent_id) for agent_id in sorted(awaited)[:10])
             how = "round %d closed with %d gradients, without agents %s, which join a later one"
-            _log.info(how, server.iteration, len(server.waiting), missing)
+            _log.info(how, server.iteration, len(server.memory.kept), missing)
             self._opened = now
             self._apply(CloseRound())
 
@@ -284,7 +293,7 @@ class LiveEngine:
         server, deadline = self.federation.server, self.network.deadline
         if deadline is not None:
             return 0 < deadline < now - self._opened
-        slowest = max(self.members[agent_id].answered for agent_id in server.waiting)
+        slowest = max(self.members[given.agent].answered for given in server.memory.kept)
         patience = max(ROUND_SECONDS, ROUND_TIMES * slowest)
         return all(now - self.members[agent_id].handed_out > patience for agent_id in server.outstanding)
 

@@ -34,6 +34,7 @@ class Member:
     answered: float = 0.0  # seconds from the hand-out of its newest accepted report to its arrival
     gradients: int = 0  # applied
     rejected: int = 0
+    unused: int = 0  # reports that were believed, and that the aggregator dropped
     delay: float = 0.0  # mean of the newest few
     compute_seconds: float = 0.0  # likewise, from hand-out to arrival
     bytes_up: int = 0  # on the wire, as the transport counts them
@@ -76,15 +77,16 @@ def _describe_member(member: Member, now: float, working: bool) -> dict[str, Any
         "bytes_up": member.bytes_up,
         "bytes_down": member.bytes_down,
         "rejected": member.rejected,
+        "unused": member.unused,
         "last_seen": round(now - member.heard, 3),
     }
 
 
-def recall(text: str, counts: dict[int, tuple[int, int]]) -> dict[int, Member]:
+def recall(text: str, counts: dict[int, tuple[int, int, int]]) -> dict[int, Member]:
     """The agents as an earlier session of the server last described them; nobody is connected yet.
 
-    `counts`: applied and refused, from run.db, which the journal has brought up to date: a server that was killed had
-    done more than it last described.
+    `counts`: applied, refused and unused, from run.db, which the journal has brought up to date: a server that was
+    killed had done more than it last described.
     """
     document: dict[str, Any] = json.loads(text) if text else {"time": time.time(), "agents": []}
     told = time.monotonic() - max(0.0, time.time() - document["time"])  # in this session's monotonic time
@@ -96,7 +98,7 @@ def recall(text: str, counts: dict[int, tuple[int, int]]) -> dict[int, Member]:
         )
         for entry in document["agents"]
     }  # fmt: skip
-    for agent_id, (applied, refused) in counts.items():
+    for agent_id, (applied, refused, unused) in counts.items():
         member = members.setdefault(agent_id, Member(agent_id, "", heard=told))  # it says its name when it is back
-        member.gradients, member.rejected = applied, refused
+        member.gradients, member.rejected, member.unused = applied, refused, unused
     return members

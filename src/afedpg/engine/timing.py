@@ -1,26 +1,34 @@
 """How many seconds an agent takes for a gradient, and when it is there at all.
 
-A timing model is a function of (agent, n): the seconds of that agent's n-th gradient, counted from 0. It knows nothing
-else, so the order of events never depends on the host; randomness comes from a stream per (agent, n). An agent that
-never answers takes for ever. A user's own model is any such function.
+A timing model is a function of (agent, n, now, up, down): the seconds of that agent's n-th gradient, counted from 0,
+which begins at the virtual second `now` and moves so many bytes up and down. It knows nothing else, so the order of
+events never depends on the host; randomness comes from a stream per (agent, n). An agent that never answers takes for
+ever. A user's own model is any such function, or one of (agent, n) alone.
 """
 
 from __future__ import annotations
 
 import csv
+import inspect
 import math
 from collections import defaultdict
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Protocol
 
 import numpy as np
 
 from afedpg.config import LONGEST_SECONDS, Config, TimingConfig
 from afedpg.errors import ConfigError
+from afedpg.parts import build, parse
 from afedpg.seeding import stream
 
-Seconds = Callable[[int, int], float]
+
+class Seconds(Protocol):
+    """Seconds of an agent's n-th gradient."""
+
+    def __call__(self, agent_id: int, n: int, now: float = 0.0, up: int = 0, down: int = 0) -> float: ...
 
 
 @dataclass(frozen=True)
@@ -28,6 +36,7 @@ class Timing:
     seconds: Seconds
     joins: dict[int, float] = field(default_factory=dict)  # agents that come later
     leaves: dict[int, float] = field(default_factory=dict)  # agents that drop out
+    update_share: float = 0.0  # of a gradient's seconds, that an agent which fetches late takes after its fetch
 
 
 @dataclass(frozen=True)
@@ -36,7 +45,7 @@ class Fixed:
 
     compute_seconds: tuple[float, ...]
 
-    def __call__(self, agent_id: int, n: int) -> float:
+    def __call__(self, agent_id: int, n: int, now: float = 0.0, up: int = 0, down: int = 0) -> float:
         return self.compute_seconds[agent_id]
 
 
@@ -48,7 +57,7 @@ class Pareto:
     fastest: float
     shape: float
 
-    def __call__(self, agent_id: int, n: int) -> float:
+    def __call__(self, agent_id: int, n: int, now: float = 0.0, up: int = 0, down: int = 0) -> float:
         draw = 1 - stream(self.seed, "timing", agent_id, n).random()  # in (0, 1]
         return self.fastest * math.pow(draw, -1 / self.shape)
 
@@ -59,7 +68,7 @@ class Trace:
 
     rows: dict[int, tuple[float, ...]]
 
-    def __call__(self, agent_id: int, n: int) -> float:
+    def __call__(self, agent_id: int, n: int, now: float = 0.0, up: int = 0, down: int = 0) -> float:
         mine = self.rows[agent_id]
         return mine[n % len(mine)]
 
@@ -71,8 +80,8 @@ class Silent:
     others: Seconds
     silent: frozenset[int]
 
-    def __call__(self, agent_id: int, n: int) -> float:
-        return math.inf if agent_id in self.silent else self.others(agent_id, n)
+    def __call__(self, agent_id: int, n: int, now: float = 0.0, up: int = 0, down: int = 0) -> float:
+        return math.inf if agent_id in self.silent else self.others(agent_id, n, now, up, down)
 
 
 def linear(agents: int, fastest: float, spread: float) -> Fixed:
@@ -120,15 +129,39 @@ def read_trace(path: Path, agents: int) -> Trace:
     return Trace({agent_id: tuple(seconds) for agent_id, seconds in rows.items()})
 
 
-def make_timing(config: Config, own: Seconds | None = None) -> Timing:
+@dataclass(frozen=True)
+class Own:
+    """A user's model, of all five arguments or of (agent, n) alone."""
+
+    model: Callable[..., float]
+    arguments: int
+
+    def __call__(self, agent_id: int, n: int, now: float = 0.0, up: int = 0, down: int = 0) -> float:
+        return self.model(*(agent_id, n, now, up, down)[: self.arguments])
+
+
+def with_clock(model: Callable[..., float]) -> Seconds:
+    """A model of five arguments from one of five or two."""
+    for arguments in (5, 2):
+        try:
+            inspect.signature(model).bind(*range(arguments))
+        except TypeError:
+            continue
+        return Own(model, arguments)
+    raise ConfigError("timing: a model is a function of (agent, n, now, up, down), or of (agent, n)")
+
+
+def make_timing(config: Config, own: Callable[..., float] | None = None) -> Timing:
     """As configured; `own` stands in for the named model, silent agents stay silent."""
     chosen = config.timing
-    seconds = own or _model(config, chosen)
+    if own is None and parse("timing", chosen.timing).file:
+        own = build("timing", chosen.timing, {})
+    seconds = with_clock(own) if own is not None else _model(config, chosen)
     if chosen.silent:
         seconds = Silent(seconds, frozenset(chosen.silent))
     joins = {int(agent): at for agent, at in chosen.late.items()}
     leaves = {int(agent): at for agent, at in chosen.drop.items()}
-    return Timing(seconds, joins, leaves)
+    return Timing(seconds, joins, leaves, chosen.update_share)
 
 
 def _model(config: Config, chosen: TimingConfig) -> Seconds:

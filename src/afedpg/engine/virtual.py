@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from enum import IntEnum
+from functools import cached_property
 from heapq import heappop, heappush
 from typing import Any, NamedTuple
 
@@ -21,9 +22,9 @@ from afedpg.engine.federation import Federation
 from afedpg.engine.process import DeadEnd
 from afedpg.engine.timing import Timing
 from afedpg.errors import AfedpgError
-from afedpg.messages import AgentState, Event, Join, Leave, Task, TaskId, Workload
+from afedpg.messages import AgentState, Event, Fetch, Join, Leave, Outcome, Task, TaskId, Workload
 from afedpg.record.states import stack_states, unstack_states
-from afedpg.server.state import moments_from_tree, moments_to_tree
+from afedpg.server.state import statistics_from_tree, statistics_to_tree
 
 NANOSECONDS = 1_000_000_000
 LAST = 2**63 - 1  # nanosecond a checkpoint can hold: 292 years
@@ -36,13 +37,14 @@ class Kind(IntEnum):
     LEAVE = 0
     JOIN = 1
     FINISH = 2
+    FETCH = 3
 
 
 class Happening(NamedTuple):
     nanoseconds: int
     kind: int
     agent_id: int
-    counter: int = 0  # of the Task that is finished
+    counter: int = 0  # of the Task that is finished; of a fetch, how many Tasks the agent was handed out before
 
 
 @dataclass
@@ -54,9 +56,10 @@ class VirtualEngine:
     agents: int
     nanoseconds: int = 0
     heap: list[Happening] = field(default_factory=list)
-    states: list[AgentState] = field(default_factory=list)  # each from before the agent's outstanding Task
+    states: list[AgentState] = field(default_factory=list)  # each from before what the agent is doing
     tasks: dict[int, Task] = field(default_factory=dict)  # outstanding, with a theta~ of their own
     handed_out: list[int] = field(default_factory=list)  # how many Tasks each agent was given
+    pace: list[float] = field(default_factory=list)  # seconds of each agent's present gradient, where it fetches late
     refused: Counter[int] = field(default_factory=Counter)  # agent -> reports, since a gradient was last applied
     consistent: bool = True  # between events: only then may the run be stored
 
@@ -65,9 +68,9 @@ class VirtualEngine:
         return self.nanoseconds / NANOSECONDS
 
     def start(self) -> None:
-        """Nobody has joined yet; everyone is about to."""
+        """Schedules every agent's join."""
         self.states = [self.workload.start(agent_id) for agent_id in range(self.agents)]
-        self.handed_out = [0] * self.agents
+        self.handed_out, self.pace = [0] * self.agents, [0.0] * self.agents
         for agent_id in range(self.agents):
             self._schedule(round(self.timing.joins.get(agent_id, 0.0) * NANOSECONDS), Kind.JOIN, agent_id)
         for agent_id, seconds in self.timing.leaves.items():
@@ -92,27 +95,34 @@ class VirtualEngine:
         elif happening.kind == Kind.LEAVE:
             event = Leave(agent_id)
         elif self._is_out(happening):
-            state, event = self.crew.collect(Job(self.states[agent_id], self.tasks[agent_id]))
+            state, event = self.crew.collect(self._job(happening))
+            event = event or Fetch(agent_id)
         self.consistent = False
         heappop(self.heap)
         self.nanoseconds = happening.nanoseconds
         if event is not None:
-            if happening.kind == Kind.FINISH:
+            if happening.kind in (Kind.FINISH, Kind.FETCH):
                 self.states[agent_id] = state
             self.tasks.pop(agent_id, None)
-            for task in self.federation.apply(event, self.seconds):
-                self._hand_out(task)
+            outcome = self.federation.apply(event, self.seconds)
+            for task in outcome.tasks:
+                self._hand_out(task, fetched=happening.kind == Kind.FETCH)
+            if happening.kind == Kind.FINISH and self.late_fetch and agent_id not in self.tasks:
+                self._sample(agent_id)
         self.consistent = True
         if event is not None:
-            self._count_refusals()
+            self._count_refusals(outcome)
 
-    def _count_refusals(self) -> None:
+    @cached_property
+    def late_fetch(self) -> bool:
+        return self.workload.exchange.late_fetch
+
+    def _count_refusals(self, outcome: Outcome) -> None:
         """The end, once everybody who is at work was refused: one whose report is yet to come may be believed."""
-        server = self.federation.server
-        if server.arrivals:
+        if outcome.arrivals or outcome.unused or outcome.waits is not None:
             self.refused.clear()
-        elif server.rejected is not None:
-            agent_id, reason = server.rejected.agent_id, server.rejected.reason
+        elif outcome.rejected is not None:
+            agent_id, reason = outcome.rejected.agent_id, outcome.rejected.reason
             self.refused[agent_id] += 1
             count = self.refused.total()
             if count >= MOST_REFUSALS * self.agents and self.refused.keys() >= self._at_work():
@@ -120,24 +130,58 @@ class VirtualEngine:
 
     def _at_work(self) -> set[int]:
         """Those whose report will come."""
-        return {item.agent_id for item in self.heap if item.kind == Kind.FINISH and self._is_out(item)}
+        return {item.agent_id for item in self.heap if item.kind >= Kind.FINISH and self._is_out(item)}
 
     def _is_out(self, happening: Happening) -> bool:
+        """Whether the agent is still doing what it was scheduled for."""
         task = self.tasks.get(happening.agent_id)
+        if happening.kind == Kind.FETCH:
+            left = happening.agent_id not in self.federation.server.present
+            return task is None and not left and happening.counter == self.handed_out[happening.agent_id]
         return task is not None and task.task_id.counter == happening.counter
 
-    def _hand_out(self, task: Task) -> None:
+    def _job(self, happening: Happening) -> Job:
+        agent_id = happening.agent_id
+        return Job(agent_id, self.handed_out[agent_id], self.states[agent_id], self.tasks.get(agent_id))
+
+    def _hand_out(self, task: Task, fetched: bool) -> None:
         """The agent keeps its own theta~, takes its seconds, and finishes when they are over."""
         agent_id = task.agent_id
         self.tasks[agent_id] = replace(task, theta=task.theta.copy())
-        seconds = self.timing.seconds(agent_id, self.handed_out[agent_id]) * self.workload.cost
+        if not fetched:
+            self.pace[agent_id] = self._seconds(agent_id)
         self.handed_out[agent_id] += 1
+        seconds = self.pace[agent_id] * (self.timing.update_share if fetched else 1.0)
+        self._in(seconds, Kind.FINISH, agent_id, task.task_id.counter)
+
+    def _sample(self, agent_id: int) -> None:
+        """The agent goes on with parameters of its own, and asks for the newest when it has sampled."""
+        self.pace[agent_id] = self._seconds(agent_id)
+        seconds = self.pace[agent_id] * (1 - self.timing.update_share)
+        self._in(seconds, Kind.FETCH, agent_id, self.handed_out[agent_id])
+
+    def _seconds(self, agent_id: int) -> float:
+        """Of the agent's next gradient."""
+        up, down = self._bytes
+        n = self.handed_out[agent_id]
+        seconds = self.timing.seconds(agent_id, n, self.seconds, up, down) * self.workload.cost
         if not seconds > 0:
             raise AfedpgError(f"the timing model gave agent {agent_id} {seconds} seconds; must be above 0")
+        return seconds
+
+    @cached_property
+    def _bytes(self) -> tuple[int, int]:
+        """Of a report and of a Task, nominally: a payload does not exist yet when its seconds are asked for."""
+        exchange, parameters = self.workload.exchange, self.workload.parameters
+        moments = sum(8 + 16 * quantities for quantities in exchange.statistics.values())
+        up = exchange.codec.nbytes(parameters) + moments + 8 * len(exchange.scalars)
+        return up, 4 * parameters + moments
+
+    def _in(self, seconds: float, kind: Kind, agent_id: int, counter: int) -> None:
         if math.isfinite(seconds):
             # Time must pass, or an event could come before its own cause; what is beyond LAST is refused below.
             takes = max(1, round(min(seconds * NANOSECONDS, 2.0 * LAST)))
-            self._schedule(self.nanoseconds + takes, Kind.FINISH, agent_id, task.task_id.counter)
+            self._schedule(self.nanoseconds + takes, kind, agent_id, counter)
 
     def _schedule(self, nanoseconds: int, kind: Kind, agent_id: int, counter: int = 0) -> None:
         if nanoseconds > LAST:
@@ -149,8 +193,7 @@ class VirtualEngine:
         popped = [heappop(self.heap) for _ in range(min(count, len(self.heap)))]
         for happening in popped:
             heappush(self.heap, happening)
-        out = [item.agent_id for item in popped if item.kind == Kind.FINISH and self._is_out(item)]
-        return [Job(self.states[agent_id], self.tasks[agent_id]) for agent_id in out]
+        return [self._job(item) for item in popped if item.kind >= Kind.FINISH and self._is_out(item)]
 
     def to_tree(self) -> dict[str, Any]:
         """Everything a run needs to go on, as plain arrays and numbers."""
@@ -160,11 +203,12 @@ class VirtualEngine:
             "nanoseconds": self.nanoseconds,
             "heap": np.array(sorted(self.heap), np.int64).reshape(-1, 4),
             "handed_out": np.array(self.handed_out, np.int64),
+            "pace": np.array(self.pace, np.float64),
             "agents": stack_states(self.states),
             "tasks": {
                 "ids": np.array([(t.agent_id, t.version, *t.task_id) for t in tasks], np.int64).reshape(-1, 4),
                 "theta": np.array([t.theta for t in tasks], np.float32).reshape(-1, parameters),
-                "statistics": stack_states([moments_to_tree(task.statistics) for task in tasks]),
+                "statistics": stack_states([statistics_to_tree(task.statistics) for task in tasks]),
             },
         }
 
@@ -172,9 +216,10 @@ class VirtualEngine:
         self.nanoseconds = tree["nanoseconds"]
         self.heap = [Happening(*(int(number) for number in row)) for row in tree["heap"]]  # sorted is a heap
         self.handed_out = [int(count) for count in tree["handed_out"]]
+        self.pace = [float(seconds) for seconds in tree.get("pace", [0.0] * self.agents)]
         self.states = unstack_states(tree["agents"])
         tasks = tree["tasks"]
         rows = zip(tasks["ids"].tolist(), tasks["theta"], unstack_states(tasks["statistics"]), strict=True)
         for (agent_id, version, epoch, counter), theta, statistics in rows:
-            moments = moments_from_tree(statistics)
-            self.tasks[agent_id] = Task(TaskId(epoch, counter), agent_id, np.array(theta), version, moments)
+            merged = statistics_from_tree(statistics)
+            self.tasks[agent_id] = Task(TaskId(epoch, counter), agent_id, np.array(theta), version, merged)

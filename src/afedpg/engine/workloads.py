@@ -4,17 +4,123 @@ from __future__ import annotations
 
 import pickle
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from numpy.typing import NDArray
 
 from afedpg.config import Config
 from afedpg.engine.spawn import check_importable, needs_script
 from afedpg.errors import ConfigError
-from afedpg.messages import Workload
+from afedpg.messages import (
+    AgentState,
+    Codec,
+    Evaluation,
+    Exchange,
+    Float32,
+    Floats,
+    Report,
+    Statistics,
+    Task,
+    Vector,
+    Workload,
+)
+from afedpg.parts import build
 from afedpg.problems import ProblemWorkload, make_problem
+
+if TYPE_CHECKING:
+    from afedpg.agent.estimators.estimator import Estimator
 
 MakeEnv = Callable[[int], Any]  # agent -> its gymnasium.Env
 MakePolicy = Callable[[Any, Any], Any]  # observation space, action space -> a torch module; see policy/own.py
+CODECS: dict[str, type[Codec]] = {"float32": Float32}
+_CODEC = "codec_"  # what the keys of a codec's arrays begin with, in an agent's state
+
+
+@dataclass
+class Delegate:
+    """A workload that is another one but for what it says otherwise."""
+
+    inner: Workload
+
+    @property
+    def parameters(self) -> int:
+        return self.inner.parameters
+
+    @property
+    def exchange(self) -> Exchange:
+        return self.inner.exchange
+
+    @property
+    def cost(self) -> float:
+        return self.inner.cost
+
+    @property
+    def steps(self) -> int:
+        return self.inner.steps
+
+    def check(self) -> None:
+        self.inner.check()
+
+    def initial_theta(self) -> Vector:
+        return self.inner.initial_theta()
+
+    def start(self, agent_id: int) -> AgentState:
+        return self.inner.start(agent_id)
+
+    def renew(self, state: AgentState, life: int) -> AgentState:
+        return self.inner.renew(state, life)
+
+    def prepare(self, state: AgentState, agent_id: int) -> AgentState:
+        return self.inner.prepare(state, agent_id)
+
+    def work(self, state: AgentState, task: Task) -> tuple[AgentState, Report]:
+        return self.inner.work(state, task)
+
+    def evaluate(self, theta: Floats, statistics: Statistics, iteration: int, fresh: bool = False) -> list[Evaluation]:
+        return self.inner.evaluate(theta, statistics, iteration, fresh)
+
+    def export(self, theta: Floats, statistics: Statistics) -> tuple[dict[str, NDArray[Any]], dict[str, str]]:
+        return self.inner.export(theta, statistics)
+
+
+@dataclass
+class Encoded(Delegate):
+    """Contributions leave as a codec encodes them; what the encoder remembers is part of the agent's state."""
+
+    codec: Codec
+
+    def __post_init__(self) -> None:
+        self._exchange = replace(self.inner.exchange, codec=self.codec)
+
+    @property
+    def exchange(self) -> Exchange:
+        return self._exchange
+
+    def start(self, agent_id: int) -> AgentState:
+        return {**self.inner.start(agent_id), **_named(self.codec.start(self.parameters))}
+
+    def renew(self, state: AgentState, life: int) -> AgentState:
+        kept = {key: array for key, array in state.items() if key.startswith(_CODEC)}
+        return {**self.inner.renew(_without_codec(state), life), **kept}
+
+    def prepare(self, state: AgentState, agent_id: int) -> AgentState:
+        kept = {key: array for key, array in state.items() if key.startswith(_CODEC)}
+        return {**self.inner.prepare(_without_codec(state), agent_id), **kept}
+
+    def work(self, state: AgentState, task: Task) -> tuple[AgentState, Report]:
+        remembered = {key.removeprefix(_CODEC): array for key, array in state.items() if key.startswith(_CODEC)}
+        after, report = self.inner.work(_without_codec(state), task)
+        payload, new = self.codec.encode(report.payload, remembered)
+        return {**after, **_named(remembered | new)}, replace(report, payload=payload)
+
+
+def _named(arrays: AgentState) -> AgentState:
+    return {f"{_CODEC}{key}": array for key, array in arrays.items()}
+
+
+def _without_codec(state: AgentState) -> AgentState:
+    return {key: array for key, array in state.items() if not key.startswith(_CODEC)}
 
 
 @dataclass(frozen=True)
@@ -22,13 +128,20 @@ class BuildWorkload:
     config: Config
     make_env: MakeEnv | None = None
     make_policy: MakePolicy | None = None
+    estimator: Estimator | None = None
+    codec: Codec | None = None
 
     def __call__(self) -> Workload:
+        workload = self._bare()
+        codec = self.codec or build("codec", self.config.codec, CODECS)
+        return workload if isinstance(codec, Float32) else Encoded(workload, codec)
+
+    def _bare(self) -> Workload:
         if self.config.synthetic:
             return ProblemWorkload(make_problem(self.config), self.config.seed)
         from afedpg.agent.work import EnvironmentWorkload  # Gymnasium, which a synthetic problem does not need
 
-        return EnvironmentWorkload(self.config, self.make_env, self.make_policy)
+        return EnvironmentWorkload(self.config, self.make_env, self.make_policy, self.estimator)
 
     def travels_alone(self) -> bool:
         """Whether other processes can have it without running the script that started this one again."""
@@ -39,11 +152,12 @@ class BuildWorkload:
 
     def check_portable(self) -> None:
         """Found out here rather than in a process that cannot start."""
-        for name in ("make_env", "make_policy"):
+        for name in ("make_env", "make_policy", "estimator", "codec"):
+            part = getattr(self, name)
             try:
-                check_importable(name, getattr(self, name))
+                check_importable(name, part if name.startswith("make") or part is None else type(part))
             except (pickle.PicklingError, AttributeError, TypeError) as error:
                 raise ConfigError(
-                    f"{name}: other processes import it by name, so it must be a function at the top level "
+                    f"{name}: other processes import it by name, so it must be defined at the top level "
                     "of a module; move it there, or use the virtual engine with workers=1"
                 ) from error

@@ -14,10 +14,10 @@ import numpy as np
 from afedpg.config import flat
 from afedpg.errors import AfedpgError
 from afedpg.experiments.statistics import Interval, t_interval
+from afedpg.printable import printable
 from afedpg.record.database import read_totals
 from afedpg.record.folder import RunFolder, read_each, summarize
 from afedpg.record.returns import TRAINING
-from afedpg.terminal.text import printable
 
 GAP = "  "
 

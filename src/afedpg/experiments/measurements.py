@@ -5,19 +5,18 @@ from __future__ import annotations
 import hashlib
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from afedpg.engine.crew import Alone
 from afedpg.engine.federation import Federation, OnArrival
 from afedpg.engine.process import Interruption
 from afedpg.engine.timing import make_timing
 from afedpg.engine.virtual import VirtualEngine
+from afedpg.engine.workloads import Delegate
 from afedpg.experiments.jobs import GRADIENT_SECONDS, Progress, Settings
 from afedpg.experiments.tables import Table, read, table
-from afedpg.messages import AgentState, Arrival, Evaluation, Floats, Moments, Report, Task, Vector
+from afedpg.messages import AgentState, Arrival, Report, Task, Vector
 from afedpg.problems import ProblemWorkload, make_problem
 from afedpg.runs.parts import prepare
 from afedpg.runs.train import run
@@ -86,7 +85,7 @@ class Measurement:
 
 
 @dataclass
-class InOrder:
+class InOrder(Delegate):
     """Agents that share one stream of draws, in the order in which their gradients arrive.
 
     Draws are independent of theta~ and of the time they take, so each run has the same law as with a stream per agent;
@@ -94,26 +93,7 @@ class InOrder:
     depends on who was before, this workload must be computed at arrival, by one process.
     """
 
-    problem: ProblemWorkload
     shared: AgentState
-
-    @property
-    def parameters(self) -> int:
-        return self.problem.parameters
-
-    @property
-    def cost(self) -> float:
-        return self.problem.cost
-
-    @property
-    def steps(self) -> int:
-        return self.problem.steps
-
-    def check(self) -> None:
-        self.problem.check()
-
-    def initial_theta(self) -> Vector:
-        return self.problem.initial_theta()
 
     def start(self, agent_id: int) -> AgentState:
         return {}
@@ -122,16 +102,8 @@ class InOrder:
         return state  # there is nothing in it
 
     def work(self, state: AgentState, task: Task) -> tuple[AgentState, Report]:
-        self.shared, report = self.problem.work(self.shared, task)
+        self.shared, report = self.inner.work(self.shared, task)
         return state, report
-
-    def evaluate(
-        self, theta: Floats, statistics: Moments | None, iteration: int, fresh: bool = False
-    ) -> list[Evaluation]:
-        return self.problem.evaluate(theta, statistics, iteration, fresh)
-
-    def export(self, theta: Floats, statistics: Moments | None) -> tuple[dict[str, NDArray[Any]], dict[str, str]]:
-        return self.problem.export(theta, statistics)
 
 
 def _run_with_common_noise(settings: Settings, on_arrival: OnArrival, gradients: int) -> None:

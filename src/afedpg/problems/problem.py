@@ -12,7 +12,7 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from afedpg.messages import AgentState, Evaluation, Floats, Moments, Report, Stats, Task, Vector
+from afedpg.messages import AgentState, Evaluation, Exchange, Floats, Report, Statistics, Stats, Task, Vector
 from afedpg.seeding import branch, freeze, stream, thaw
 
 BLOCK = 512  # random numbers an agent draws at once: waking a generator for every sample costs more than the sample
@@ -58,6 +58,10 @@ class ProblemWorkload:
     def parameters(self) -> int:
         return self.problem.parameters
 
+    @property
+    def exchange(self) -> Exchange:
+        return Exchange()
+
     def check(self) -> None:
         """There is nothing in which agents could differ."""
 
@@ -74,19 +78,20 @@ class ProblemWorkload:
         draws = self.problem.draw(generator, max(1, BLOCK // self.problem.width))
         return {"stream": freeze(generator), "draws": draws, "used": np.zeros(1, np.int64)}
 
+    def prepare(self, state: AgentState, agent_id: int) -> AgentState:
+        return state
+
     def work(self, state: AgentState, task: Task) -> tuple[AgentState, Report]:
         used = int(state["used"][0])
         if used == len(state["draws"]):
             state, used = self._refill(thaw(state["stream"])), 0
         gradient, reward = self.problem.sample(task.theta, state["draws"][used])
         state = {**state, "used": np.array([used + 1])}
-        return state, Report(task.task_id, task.agent_id, gradient, task.version, None, Stats(1, (reward,), (1,)))
+        return state, Report(task.task_id, task.agent_id, gradient, task.version, stats=Stats(1, (reward,), (1,)))
 
-    def evaluate(
-        self, theta: Floats, statistics: Moments | None, iteration: int, fresh: bool = False
-    ) -> list[Evaluation]:
+    def evaluate(self, theta: Floats, statistics: Statistics, iteration: int, fresh: bool = False) -> list[Evaluation]:
         value = self.problem.value(theta.astype(np.float64))
         return [Evaluation("exact", value, low=value, high=value)]
 
-    def export(self, theta: Floats, statistics: Moments | None) -> tuple[dict[str, NDArray[Any]], dict[str, str]]:
+    def export(self, theta: Floats, statistics: Statistics) -> tuple[dict[str, NDArray[Any]], dict[str, str]]:
         return {"theta": theta}, {"problem": type(self.problem).__name__}

@@ -48,6 +48,10 @@ _TABLES: dict[str, dict[str, str]] = {
         "sequence": "INTEGER PRIMARY KEY", "seconds": "REAL", "iteration": "INTEGER", "agent": "INTEGER",
         "reason": "TEXT",
     },
+    "unused": {
+        "sequence": "INTEGER PRIMARY KEY", "seconds": "REAL", "iteration": "INTEGER", "agent": "INTEGER",
+        "reason": "TEXT",
+    },
     "waits": {
         "sequence": "INTEGER PRIMARY KEY", "seconds": "REAL", "iteration": "INTEGER", "agent": "INTEGER",
     },
@@ -115,6 +119,10 @@ class Database:
         """`sequence` is the event's number in the journal."""
         self._add("rejected", (sequence, seconds, iteration, agent, reason))
 
+    def add_unused(self, sequence: int, seconds: float, iteration: int, agent: int, reason: str) -> None:
+        """A report that was believed, and that the aggregator did not use."""
+        self._add("unused", (sequence, seconds, iteration, agent, reason))
+
     def add_wait(self, sequence: int, seconds: float, iteration: int, agent: int) -> None:
         """fedpg: that report came in, and waits until its round, the server step `iteration`, is closed."""
         self._add("waits", (sequence, seconds, iteration, agent))
@@ -161,7 +169,7 @@ class Database:
             for table in ("arrivals", "episodes"):
                 self._connection.execute(f"DELETE FROM {table} WHERE gradient > ?", (gradients,))
             self._connection.execute("DELETE FROM evaluations WHERE gradients > ?", (max(gradients, reached),))
-            for table in ("rejected", "waits"):
+            for table in ("rejected", "unused", "waits"):
                 self._connection.execute(f"DELETE FROM {table} WHERE sequence >= ?", (sequence,))
             self._connection.execute("UPDATE notes SET value = ? WHERE key = ?", (str(sequence), EVENTS))
 
@@ -237,12 +245,14 @@ def read_last(path: Path) -> tuple[int, float]:
         raise AfedpgError(f"cannot read {path}: no number where `arrivals` has one: {error}") from error
 
 
-def read_counts(path: Path) -> dict[int, tuple[int, int]]:
-    """Of every agent: its applied gradients, and its reports that were refused."""
+def read_counts(path: Path) -> dict[int, tuple[int, int, int]]:
+    """Of every agent: its applied gradients, its reports that were refused, and those that were not used."""
     count = "SELECT agent, COUNT(*) FROM {} GROUP BY agent"
     with reading(path) as connection:
-        applied, refused = (dict(connection.execute(count.format(table))) for table in ("arrivals", "rejected"))
-    return {agent: (applied.get(agent, 0), refused.get(agent, 0)) for agent in applied.keys() | refused.keys()}
+        tables = [dict(connection.execute(count.format(table))) for table in ("arrivals", "rejected", "unused")]
+    applied, refused, unused = tables
+    agents = applied.keys() | refused.keys() | unused.keys()
+    return {agent: (applied.get(agent, 0), refused.get(agent, 0), unused.get(agent, 0)) for agent in agents}
 
 
 @dataclass(frozen=True)

@@ -28,8 +28,9 @@ from afedpg.record.disk import is_full, write_error, write_text
 from afedpg.record.returns import Returns, read_returns
 from afedpg.record.trust import remember
 from afedpg.validation import validate
+from afedpg.version import VERSION
 
-PACKAGES = ("afedpg", "numpy", "torch", "mujoco", "gymnasium", "numba")
+PACKAGES = ("numpy", "torch", "mujoco", "gymnasium", "numba")
 DEPTH = 5  # of folders in folders that are searched for runs: sweeps, seeds, reproductions
 _VERSIONS = "versions"
 T = TypeVar("T")
@@ -65,9 +66,9 @@ class RunFolder:
 
     def config(self) -> Config:
         document = self._document()
-        document.pop(_VERSIONS, None)
+        made_by = dict(document.pop(_VERSIONS, {})).get("afedpg", "")
         try:
-            return validate(from_dict(document))
+            return validate(from_dict(_of_0_1_0(document) if made_by == "0.1.0" else document))
         except ConfigError as error:
             raise ConfigError(f"{self.toml}: {error}") from error
 
@@ -99,6 +100,13 @@ class RunFolder:
             raise ConfigError(f"{self.toml} is not TOML: {error}") from error
         except OSError as error:
             raise AfedpgError(f"cannot read {self.toml}: {error.strerror}") from error
+
+
+def _of_0_1_0(document: dict[str, Any]) -> dict[str, Any]:
+    """As this version says the same: the method a3c decided how agents estimate, and nobody else had segments."""
+    agent = dict(document.get("agent", {}))
+    agent |= {"estimator": "a3c"} if document.get("method") == "a3c" else {"segment": 0}
+    return {**document, "agent": agent}
 
 
 class RunLock:
@@ -176,7 +184,7 @@ def default_path(runs: Path, config: Config) -> Path:
 
 def current_versions() -> dict[str, str]:
     """Of Python and the packages that decide the bits, without importing them; and the commit, in a checkout."""
-    versions = {"python": platform.python_version()}
+    versions = {"python": platform.python_version(), "afedpg": VERSION}
     for package in PACKAGES:
         try:
             versions[package] = importlib.metadata.version(package)

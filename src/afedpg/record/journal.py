@@ -16,7 +16,7 @@ from pathlib import Path
 from afedpg.errors import AfedpgError
 from afedpg.messages import Event
 from afedpg.record.disk import sync_folder, write_error
-from afedpg.record.events import MAGIC, Record, decode, encode, peek
+from afedpg.record.events import MARK, Record, decode, encode, peek
 
 SEGMENT_BYTES = 16 << 20
 _SUFFIX = ".journal"
@@ -239,7 +239,7 @@ def _check_end(buffer: memoryview, offset: int, expected: int, path: Path, follo
 def _later_record(buffer: memoryview, offset: int, expected: int) -> int | None:
     """A whole record after `offset` that is newer than the one expected there, if there is one."""
     data = bytes(buffer.obj)  # the same object: buffers here are of bytes
-    while (offset := data.find(MAGIC, offset)) >= 0:
+    while (offset := data.find(MARK, offset)) >= 0:
         sequence = peek(buffer, offset)
         if sequence is not None and sequence > expected and decode(buffer, offset) is not None:
             return sequence

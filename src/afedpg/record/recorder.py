@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from afedpg.config import Config
-from afedpg.messages import Arrival, Evaluation, Rejected
+from afedpg.messages import Evaluation, Outcome
 from afedpg.record import checkpoint, tensors
 from afedpg.record.agreement import SETTINGS, settings_of
 from afedpg.record.database import GIVEN_UP, Database, read_evaluations
@@ -64,24 +64,19 @@ class Recorder:
             self._lock.release()
             raise
 
-    def record(
-        self,
-        arrivals: Sequence[Arrival],
-        rejected: Rejected | None,
-        iteration: int,
-        seconds: float,
-        waits: int | None = None,
-        sequence: int | None = None,
-    ) -> None:
-        """What an event of the journal did; the newest, unless its number is given. `waits`: whose report it was."""
+    def record(self, outcome: Outcome, iteration: int, seconds: float, sequence: int | None = None) -> None:
+        """What an event of the journal did; the newest, unless its number is given."""
         sequence = self.journal.next_sequence - 1 if sequence is None else sequence
-        if arrivals:
-            self.database.add_arrivals(arrivals, seconds)
-            self.tensorboard.add_arrivals(arrivals)
-        if waits is not None:
-            self.database.add_wait(sequence, seconds, iteration, waits)
-        if rejected is not None:
-            self.database.add_rejected(sequence, seconds, iteration, rejected.agent_id, rejected.reason)
+        if outcome.arrivals:
+            self.database.add_arrivals(outcome.arrivals, seconds)
+            self.tensorboard.add_arrivals(outcome.arrivals)
+        if outcome.waits is not None:
+            self.database.add_wait(sequence, seconds, iteration, outcome.waits)
+        if outcome.unused is not None:
+            self.database.add_unused(sequence, seconds, iteration, *outcome.unused)
+        if outcome.rejected is not None:
+            refused = outcome.rejected
+            self.database.add_rejected(sequence, seconds, iteration, refused.agent_id, refused.reason)
 
     def evaluated(
         self, evaluations: Sequence[Evaluation], iteration: int, gradients: int, samples: int, seconds: float

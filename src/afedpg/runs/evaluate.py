@@ -10,7 +10,7 @@ import numpy as np
 
 from afedpg.engine.process import one_thread
 from afedpg.errors import ConfigError
-from afedpg.messages import Evaluation
+from afedpg.messages import OBSERVATIONS, Evaluation
 from afedpg.record import checkpoint
 from afedpg.record import folder as folders
 from afedpg.record.trust import check_trust
@@ -19,7 +19,7 @@ from afedpg.runs.stored import check_fit
 from afedpg.seeding import stream
 from afedpg.server.state import ServerState, from_tree
 
-_ACTING = ("make_env", "make_policy")  # the own parts that matter here; how theta was trained does not
+_ACTING = ("make_env", "make_policy", "estimator")  # the own parts that matter here; the server's do not
 
 
 def evaluate_run(
@@ -71,13 +71,23 @@ def film_run(
         raise ConfigError(f"video: {config.task} is a synthetic problem; there is nothing to see")
     server = _newest(folder)
     one_thread()
-    workload = EnvironmentWorkload(config, own.make_env, own.make_policy)
+    workload = EnvironmentWorkload(config, own.make_env, own.make_policy, own.estimator)
     check_fit(folder, server, workload.parameters)
-    statistics = server.statistics if config.agent.scale_observations else None
+    statistics = server.statistics.get(OBSERVATIONS) if config.agent.scale_observations else None
+    theta = server.theta[: workload.policy.layout.size]
     env, film = workload.environments.make(0, render_mode="rgb_array"), Film()
     try:
         generator = stream(config.seed if seed is None else seed, "verdict", 0, server.iteration)
-        outcome = evaluate(workload.policy, server.theta, statistics, env, 1, True, generator, on_step=film.shoot)
+        outcome = evaluate(
+            workload.policy,
+            theta,
+            statistics,
+            env,
+            1,
+            True,
+            generator,
+            on_step=film.shoot,
+        )
         film.write(video, env.metadata.get("render_fps", 30))
     finally:
         env.close()

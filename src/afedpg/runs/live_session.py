@@ -14,13 +14,13 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from afedpg.config import Config
-from afedpg.engine.federation import Federation, OnArrival, outcome
+from afedpg.engine.federation import Federation, OnArrival
 from afedpg.engine.live import ROUND_SECONDS, ROUND_TIMES, Drive, Keeper, LiveEngine, Transport, in_loop
 from afedpg.engine.members import recall
 from afedpg.engine.process import Interruption
 from afedpg.engine.stall import Stall
 from afedpg.engine.trace import TraceWriter
-from afedpg.messages import Arrival, Evaluation, Rejected, Restart, Workload
+from afedpg.messages import Evaluation, Outcome, Restart, Workload
 from afedpg.record import checkpoint
 from afedpg.record import folder as folders
 from afedpg.record import journal as journals
@@ -142,7 +142,7 @@ def restored_parts(
 
 class _Refolded(NamedTuple):
     server: ServerState
-    rows: list[tuple[list[Arrival], Rejected | None, int, float, int | None]]  # what each event did, for run.db
+    rows: list[tuple[Outcome, int, float]]  # what each event did, at which iteration and second, for run.db
     seconds: float  # of the last event
 
 
@@ -156,8 +156,8 @@ def _fold_again(
 ) -> _Refolded:
     rows, seconds = [], 0.0
     for _, seconds, event in journals.read(folder.journal, start, damaged):
-        server, _ = step(rule, server, event, limits)
-        rows.append(outcome(server, event, seconds))
+        server, outcome = step(rule, server, event, limits)
+        rows.append((outcome._replace(tasks=[]), server.iteration, seconds))
     return _Refolded(server, rows, seconds)
 
 

@@ -4,25 +4,29 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from afedpg import config as configuration
+from afedpg import parts
 from afedpg.config import Config
 from afedpg.engine.own_schedules import Checked
 from afedpg.engine.process import one_thread
-from afedpg.engine.timing import Seconds
 from afedpg.engine.workloads import BuildWorkload, MakeEnv, MakePolicy
 from afedpg.errors import ConfigError
-from afedpg.messages import Workload
+from afedpg.messages import Codec, Workload
 from afedpg.record import checkpoint
 from afedpg.record import folder as folders
 from afedpg.runs.identity import identity
-from afedpg.server.rules import Recipe, ServerRule, make_rule
+from afedpg.server.aggregators import AGGREGATORS, Aggregator
+from afedpg.server.rules import RECIPES, Recipe, ServerRule, make_rule
 from afedpg.server.schedules import Schedule
 from afedpg.server.state import ServerState, begin_with, from_tree, initial_state
 from afedpg.validation import check_applicable, validate
+
+if TYPE_CHECKING:
+    from afedpg.agent.estimators.estimator import Estimator
 
 _log = logging.getLogger("afedpg")
 
@@ -34,12 +38,15 @@ class Own:
     method: Recipe | None = None
     alpha: Schedule | None = None
     eta: Schedule | None = None
-    timing: Seconds | None = None
+    timing: Callable[..., float] | None = None
     make_env: MakeEnv | None = None
     make_policy: MakePolicy | None = None
+    estimator: Estimator | None = None
+    aggregator: Aggregator | None = None
+    codec: Codec | None = None
 
     def workload(self, config: Config) -> BuildWorkload:
-        return BuildWorkload(config, self.make_env, self.make_policy)
+        return BuildWorkload(config, self.make_env, self.make_policy, self.estimator, self.codec)
 
     def names(self) -> tuple[str, ...]:
         return tuple(f"{name}: {identity(part).text}" for name, part in self.parts().items())
@@ -52,6 +59,7 @@ def check_own(config: Config, own: Own, kinds: tuple[str, ...] = tuple(Own.__dat
     """A run is continued, replayed and evaluated with the functions it was made with; their names and the values they
     carry must agree.
     """
+    warn_of_code(config)
     made = {entry.partition(":")[0]: entry for entry in config.own if entry.partition(":")[0] in kinds}
     parts = {name: part for name, part in own.parts().items() if name in kinds}
     given = {name: f"{name}: {identity(part).text}" for name, part in parts.items()}
@@ -71,8 +79,25 @@ def check_own(config: Config, own: Own, kinds: tuple[str, ...] = tuple(Own.__dat
 def configure(task: str, preset: str | Path | None, settings: Mapping[str, Any], own: Own = Own()) -> Config:
     """Defaults, under the preset, under the settings given; validated, and nothing among them that would be ignored."""
     base = configuration.load_preset(task, preset) if preset else {}
-    settings = configuration.absolute_paths({**base, **settings, "task": task, "own": own.names()})
-    return check_applicable(validate(configuration.from_settings(settings)))
+    settings = configuration.absolute_paths({**base, **settings, "task": task})
+    for kind, _ in configuration.PARTS:
+        if isinstance(settings.get(kind), str) and settings[kind]:
+            settings[kind] = parts.absolute(kind, settings[kind])
+    config = check_applicable(validate(configuration.from_settings({**settings, "own": own.names()})))
+    return replace(config, own=(*config.own, *code_entries(config)))
+
+
+def code_entries(config: Config) -> tuple[str, ...]:
+    """What run.toml keeps of the files that parts come from, to tell when one was changed."""
+    return tuple(f"code of {kind}: {parts.code_of(file)}" for kind, file in parts.files(config).items())
+
+
+def warn_of_code(config: Config) -> None:
+    """A part's file that was changed since: its name and its parameters are the same, what it does may not be."""
+    for entry in code_entries(config):
+        kind = entry.partition(":")[0]
+        if any(made.startswith(f"{kind}:") and made != entry for made in config.own):
+            _log.warning("%s: its file was changed since the run was made; the bits may differ", kind)
 
 
 def warn_of_versions(folder: folders.RunFolder, warn: Callable[[str], None]) -> None:
@@ -91,17 +116,21 @@ def parts_of(config: Config, own: Own, workers: int = 1) -> tuple[Workload, Serv
     build = own.workload(config)
     if workers > 1:
         build.check_portable()
+    recipe = own.method or parts.build("method", config.method, RECIPES)
+    aggregator = own.aggregator
+    if aggregator is None and config.aggregator:
+        aggregator = parts.build("aggregator", config.aggregator, AGGREGATORS)
     alpha, eta = own.alpha and Checked("alpha", own.alpha), own.eta and Checked("eta", own.eta)
-    rule = make_rule(config, own.method, alpha, eta)
+    rule = make_rule(config, recipe, alpha, eta, aggregator)  # before the workload, which takes longer to make
     if rule.synchronous and config.timing.silent:
         raise ConfigError(
-            "silent: fedpg waits for every agent and would wait for ever; use afedpg, or no silent agents"
-            if own.method is None
-            else "silent: this rule waits for every agent and would wait for ever; use no silent agents"
+            "silent: the server waits for every agent and would wait for ever; use afedpg, or no silent agents"
         )
     workload = build()
     workload.check()
-    return workload, rule
+    if rule.synchronous and workload.exchange.late_fetch:
+        raise ConfigError("aggregator: this estimator's agents fetch late, so there are no rounds to wait for")
+    return workload, replace(rule, exchange=workload.exchange)
 
 
 def start_state(config: Config, rule: ServerRule, workload: Workload) -> ServerState:

@@ -48,7 +48,7 @@ def replay(path: str | Path, own: Own = Own(), trust_code: bool = False) -> Comp
         oldest, server = 0, start_state(config, rule, workload)
     else:
         oldest = checkpoint.names(folder.checkpoints)[0]
-        server = from_tree(checkpoint.load(folder.checkpoints, oldest)["server"])
+        server = from_tree(checkpoint.load(folder.checkpoints, oldest)["server"], rule)
     events = 0
     for sequence, _, event in read(folder.journal, oldest):
         if sequence == last:

@@ -157,7 +157,7 @@ def _serve(
 def _transport(parts: Parts, place: Place, listener: Listener, roster: Roster, opened: Callable[[], None]) -> Transport:
     config, workload, recorder = parts.config, parts.workload, parts.federation.recorder
     text = terms(config)
-    agreed = Terms(text, fingerprint(config.environment, workload.parameters, text), expected(config, workload))
+    agreed = Terms(text, fingerprint(config.environment, workload.parameters, text), expected(workload))
     sync = recorder.journal.sync if config.network.durable and recorder is not None else None
 
     @contextlib.asynccontextmanager

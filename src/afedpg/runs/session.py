@@ -13,7 +13,7 @@ from afedpg.config import Config
 from afedpg.engine.federation import Federation
 from afedpg.engine.process import DeadEnd, Interrupted, Interruption
 from afedpg.errors import AfedpgError, ConfigError
-from afedpg.messages import Evaluation, Moments, Vector, Workload
+from afedpg.messages import Evaluation, Statistics, Vector, Workload
 from afedpg.record import checkpoint
 from afedpg.runs.goals import Goals
 from afedpg.server.state import to_tree
@@ -22,7 +22,7 @@ from afedpg.server.state import to_tree
 @dataclass(frozen=True)
 class Result:
     theta: Vector  # what is delivered
-    statistics: Moments | None
+    statistics: Statistics  # by which observations are scaled, and the like
     iteration: int
     gradients: int
     samples: int
@@ -85,7 +85,7 @@ class Session:
             self._checkpoint()
             self.federation.finished = True
         except AfedpgError as error:
-            if self.engine.consistent and not self.federation.server.waiting:  # else the last checkpoint stands
+            if self.engine.consistent and not self.federation.open_round:  # else the last checkpoint stands
                 self._checkpoint()
             raise self._with_hint(error) from error
         return self._result()
@@ -93,15 +93,19 @@ class Session:
     def _finished(self) -> bool:
         """Asked between events."""
         server, recorder = self.federation.server, self.federation.recorder
-        self.goals.note(server.arrivals)  # first: what an interruption stores must know of them
+        self.goals.note(self.federation.outcome.arrivals)  # first: what an interruption stores must know of them
         self.interruption.check()
         period = self.config.record.evaluate_every * self.config.agents * self.config.reports
         if period and server.gradients // period > self.evaluated // period:
             self._evaluate()
         # An open round's gradients make a checkpoint large: it waits for the end of the round while the journal allows.
-        if recorder is not None and recorder.checkpoint_due() and (not server.waiting or recorder.journal_full()):
+        if (
+            recorder is not None
+            and recorder.checkpoint_due()
+            and (not self.federation.open_round or recorder.journal_full())
+        ):
             self._checkpoint()
-        return server.gradients >= self.gradients or self.goals.met(self.engine.seconds)
+        return server.gradients + server.unused >= self.gradients or self.goals.met(self.engine.seconds)
 
     def _settle(self) -> None:
         """Takes in an evaluation that was begun beside the engine; here none is."""

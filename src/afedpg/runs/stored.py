@@ -12,7 +12,7 @@ from afedpg.record import checkpoint
 from afedpg.record.agreement import check_agreement
 from afedpg.record.folder import RunFolder
 from afedpg.server.rules import ServerRule
-from afedpg.server.state import ServerState, from_tree
+from afedpg.server.state import ServerState, buffer_names, from_tree
 
 _log = logging.getLogger("afedpg")
 
@@ -29,7 +29,7 @@ def newest(
     """Each newer one that is damaged is named through `warn`, as are settings that may change and did."""
     sequence, tree = checkpoint.load_latest(folder.checkpoints, warn)
     check_agreement(folder, tree, warn)
-    server = from_tree(tree["server"])
+    server = from_tree(tree["server"], rule)
     check_fit(folder, server, workload.parameters, rule)
     return Stored(sequence, tree, server)
 
@@ -41,7 +41,8 @@ def check_fit(folder: RunFolder, server: ServerState, parameters: int, rule: Ser
         raise ConfigError(f"run: {folder.path}: {sizes}; bring back the environment and policy it was made with")
     if rule is None:
         return
-    made, given = (", ".join(sorted(names)) or "nothing" for names in (server.buffers, rule.step.buffers(1)))
+    names = {*server.buffers, *server.memory.arrays}, buffer_names(rule, parameters)
+    made, given = (", ".join(sorted(each)) or "nothing" for each in names)
     if made != given:
         kept = f"the checkpoint's rule remembers {made}, the one given {given}"
         raise ConfigError(f"method: {folder.path}: {kept}; bring back the rule it was made with")

@@ -6,24 +6,30 @@ import os
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
 
 from afedpg import config as configuration
 from afedpg.config import Config
 from afedpg.engine import spawn
 from afedpg.engine.cost import Cost
 from afedpg.engine.federation import OnArrival
-from afedpg.engine.timing import Seconds
 from afedpg.engine.workloads import MakeEnv, MakePolicy
 from afedpg.errors import ConfigError
+from afedpg.messages import Codec
 from afedpg.record import folder as folders
 from afedpg.record.trust import check_trust
 from afedpg.runs.parts import Own, check_own, configure, warn_of_versions
 from afedpg.runs.session import Result
 from afedpg.runs.virtual import resume_virtual, run_virtual
+from afedpg.server.aggregators import Aggregator
 from afedpg.server.rules import Recipe
 from afedpg.server.schedules import Schedule
 from afedpg.validation import validate
+
+if TYPE_CHECKING:
+    from afedpg.agent.estimators.estimator import Estimator
 
 WORTH_A_WORKER = 50_000  # environment steps; a worker needs about as long to start as one core for these
 
@@ -34,7 +40,10 @@ def train(
     method: str | Recipe | None = None,
     alpha: float | Schedule | None = None,
     eta: float | Schedule | None = None,
-    timing: str | Seconds | None = None,
+    timing: str | Callable[..., float] | None = None,
+    estimator: str | Estimator | None = None,
+    aggregator: str | Aggregator | None = None,
+    codec: str | Codec | None = None,
     make_env: MakeEnv | None = None,
     make_policy: MakePolicy | None = None,
     on_arrival: OnArrival | None = None,
@@ -55,16 +64,14 @@ def train(
         train("quadratic", agents=4, iterations=500, eta=lambda k, v: 0.5 / (k + 1))
     """
     spawn.reached()
-    own = Own(
-        method if callable(method) else None,
-        alpha if callable(alpha) else None,
-        eta if callable(eta) else None,
-        timing if callable(timing) else None,
-        make_env,
-        make_policy,
-    )
-    named = {"method": method, "alpha": alpha, "eta": eta, "timing": timing}
-    named = {name: value for name, value in named.items() if value is not None and not callable(value)}
+    given: dict[str, Any] = {
+        "method": method, "alpha": alpha, "eta": eta, "timing": timing,
+        "estimator": estimator, "aggregator": aggregator, "codec": codec,
+    }  # fmt: skip
+    plain = (str, int, float, np.generic)
+    named = {name: value for name, value in given.items() if isinstance(value, plain)}
+    brought = {name: value for name, value in given.items() if value is not None and name not in named}
+    own = Own(**brought, make_env=make_env, make_policy=make_policy)
     config = configure(task, preset, {**named, **settings}, own)
     return run(config, own, None if out is None else Path(out), workers, on_arrival)
 

@@ -31,3 +31,26 @@ class Rollout:
     @property
     def steps(self) -> int:
         return len(self.rewards)
+
+
+_ARRAYS = (
+    "raw", "observations", "actions", "rewards", "terminated", "truncated", "cut_steps", "cut_observations",
+)  # fmt: skip
+
+
+def rollout_to_state(rollout: Rollout, extra: dict[str, float]) -> dict[str, NDArray[Any]]:
+    """As arrays of an agent's state, copied: a sampler's next rollout overwrites its buffers."""
+    state = {f"rollout_{name}": np.array(getattr(rollout, name)) for name in _ARRAYS}
+    state["rollout_returns"] = np.array(rollout.returns, np.float64)
+    state["rollout_lengths"] = np.array(rollout.lengths, np.int64)
+    for name, value in extra.items():
+        state[f"rollout_extra_{name}"] = np.array(value, np.float64)
+    return state
+
+
+def rollout_from_state(state: dict[str, NDArray[Any]]) -> tuple[Rollout, dict[str, float]]:
+    arrays = {name: state[f"rollout_{name}"] for name in _ARRAYS}
+    returns, lengths = state["rollout_returns"].tolist(), state["rollout_lengths"].tolist()
+    start = "rollout_extra_"
+    extra = {key[len(start) :]: float(value) for key, value in state.items() if key.startswith(start)}
+    return Rollout(**arrays, returns=tuple(returns), lengths=tuple(lengths)), extra

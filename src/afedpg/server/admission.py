@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
 from afedpg.config import Config
-from afedpg.messages import Event, Rejected, Report, Stats
+from afedpg.messages import Event, Rejected, Report, Scalar, Statistics, Stats
+from afedpg.printable import of_peer
 from afedpg.server import moments
+from afedpg.server.aggregators import Given
 from afedpg.server.kernels import norm
 from afedpg.server.rules import ServerRule
 from afedpg.server.state import ServerState
@@ -33,10 +36,10 @@ class Limits:
 
 
 class Admitted(NamedTuple):
-    """An event that the fold can apply as it is."""
+    """An event that can be applied as it is."""
 
     event: Event
-    gradient_norm: float = math.nan  # of a report
+    given: Given | None = None  # of a report: its contribution
 
 
 def admit(rule: ServerRule, state: ServerState, event: Event, limits: Limits) -> Admitted:
@@ -46,35 +49,81 @@ def admit(rule: ServerRule, state: ServerState, event: Event, limits: Limits) ->
     if state.outstanding.get(event.agent_id) != (event.task_id, event.version):
         # Sent twice, or for a Task that a reconnection made void: applied at most once, and its agent has other work.
         return Admitted(Rejected(event.agent_id, f"task {tuple(event.task_id)} is not outstanding", void=True))
-    gradient_norm = norm(event.gradient) if event.gradient.shape == state.theta.shape else math.nan
-    reason = _rejection_reason(rule, state, event, gradient_norm, limits)
-    return Admitted(event, gradient_norm) if reason is None else Admitted(Rejected(event.agent_id, reason))
+    try:
+        given = _given(rule, state, event, limits)
+        _check_report(rule, state, event, limits)
+    except _Unbelievable as error:
+        return Admitted(Rejected(event.agent_id, str(error)))
+    return Admitted(event, given)
 
 
-def _rejection_reason(
-    rule: ServerRule, state: ServerState, report: Report, gradient_norm: float, limits: Limits
-) -> str | None:
-    """Why a report is refused, or None. A zero gradient is fine: it moves nothing."""
+class _Unbelievable(Exception):
+    """Why a report is refused."""
+
+
+def _given(rule: ServerRule, state: ServerState, report: Report, limits: Limits) -> Given:
+    """The contribution, once its numbers are finite and not too large. Zeros are fine: they move nothing."""
+    try:
+        vector = rule.exchange.codec.decode(report.payload, state.theta.size)
+    except Exception as error:  # a codec of the user's own meets a payload that a liar made: nothing ends the server
+        raise _Unbelievable(f"payload: {of_peer(str(error))}") from error
+    if len(state.groups) == 1:
+        length = norm(vector)
+        _check_norm("contribution", length, limits)
+        return Given(report, vector, length)
+    length = 0.0
+    for group, place in state.groups:
+        size = norm(vector[place])
+        _check_norm(group.name, size, limits)
+        if group.kind == "step":
+            length = math.hypot(length, size)
+    return Given(report, vector, length)
+
+
+def _check_norm(what: str, length: float, limits: Limits) -> None:
+    if not math.isfinite(length):
+        raise _Unbelievable(f"{what}: not finite")
+    if length > limits.gradient_norm:
+        raise _Unbelievable(f"{what}: norm {length:.3g} is above the bound {limits.gradient_norm:.3g}")
+
+
+def _check_report(rule: ServerRule, state: ServerState, report: Report, limits: Limits) -> None:
     delay = state.iteration - report.version
-    if report.gradient.shape != state.theta.shape:
-        return f"gradient: {report.gradient.size} numbers, theta has {state.theta.size}"
-    if not math.isfinite(gradient_norm):
-        return "gradient: not finite"
-    if gradient_norm > limits.gradient_norm:
-        return f"gradient: norm {gradient_norm:.3g} is above the bound {limits.gradient_norm:.3g}"
-    if rule.synchronous and delay > 0:
-        return f"late: its round closed {delay} iterations ago"
     if delay > limits.delay:
-        return f"stale: delay {delay} is above the bound {limits.delay:.0f}"
-    applied, total = state.applied.get(report.agent_id, 0) + 1, state.gradients + len(state.waiting) + 1
+        raise _Unbelievable(f"stale: delay {delay} is above the bound {limits.delay:.0f}")
+    applied, total = state.applied.get(report.agent_id, 0) + 1, state.gradients + len(state.memory.kept) + 1
     if limits.share < 1 and applied > limits.share * total + FREE_GRADIENTS:
-        return f"share: {applied} of {total} gradients would be this agent's, above the bound {limits.share:.3g}"
-    reason = _why_not_stats(report.stats, limits)
-    if reason is not None or report.moments is None:
-        return reason
-    if report.moments.count > limits.steps:
-        return f"moments: a count of {report.moments.count:.3g}, a report has at most {limits.steps:.0f} steps"
-    return moments.why_not(state.statistics, report.moments)
+        text = f"share: {applied} of {total} gradients would be this agent's, above the bound {limits.share:.3g}"
+        raise _Unbelievable(text)
+    reason = _why_not_stats(report.stats, limits) or _why_not_scalars(report.scalars, rule.exchange.scalars)
+    if reason is None:
+        reason = _why_not_moments(report.moments, state.statistics, rule.exchange.statistics, limits)
+    if reason is not None:
+        raise _Unbelievable(reason)
+
+
+def _why_not_moments(new: Statistics, merged: Statistics, wanted: Mapping[str, int], limits: Limits) -> str | None:
+    if new.keys() != wanted.keys():
+        return f"moments: of {', '.join(new) or 'nothing'}; expected are those of {', '.join(wanted) or 'nothing'}"
+    for name, part in new.items():
+        if part.count > limits.steps:
+            return f"moments: a count of {part.count:.3g}, a report has at most {limits.steps:.0f} steps"
+        reason = moments.why_not(merged.get(name), part)
+        if reason is None and part.mean.size != wanted[name]:
+            reason = f"moments: {part.mean.size} quantities of {name}, expected {wanted[name]}"
+        if reason is not None:
+            return reason
+    return None
+
+
+def _why_not_scalars(given: Mapping[str, float], wanted: Sequence[Scalar]) -> str | None:
+    if given.keys() != {scalar.name for scalar in wanted}:
+        names = ", ".join(scalar.name for scalar in wanted) or "none"
+        return f"scalars: {of_peer(', '.join(given)) or 'none'} given, expected {names}"
+    for scalar in wanted:
+        if not scalar.low <= given[scalar.name] <= scalar.high:  # NaN is outside
+            return f"scalars: {scalar.name} = {given[scalar.name]:.3g} is outside [{scalar.low:g}, {scalar.high:g}]"
+    return None
 
 
 def _why_not_stats(stats: Stats, limits: Limits) -> str | None:

@@ -1,137 +1,165 @@
-"""The server is a fold over events: no clock, no socket, no thread, no randomness.
+"""The server as a function: the same events in the same order give bit-identical theta, whichever engine made them.
 
-The same events in the same order give bit-identical theta, whichever engine produced them. The arrays of the state
-belong to the fold, which updates them in place; who wants to keep a theta copies it.
+No clock, no socket, no thread, no randomness. The arrays of the state belong to this function, which updates them in
+place; who wants to keep a theta copies it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import math
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from afedpg.messages import (
     Arrival,
     CloseRound,
     Event,
+    Fetch,
     Join,
     Leave,
-    Moments,
+    Outcome,
     Rejected,
-    Report,
     Restart,
     Revoke,
     Task,
     TaskId,
+    Unused,
 )
+from afedpg.protocol.encoding import nbytes
 from afedpg.server import moments
 from afedpg.server.admission import Admitted, Limits, admit
-from afedpg.server.kernels import advance, norm
-from afedpg.server.rounds import average
+from afedpg.server.aggregators import Drop, Given, Here, Keep, Use
+from afedpg.server.kernels import advance, move_towards, norm
 from afedpg.server.rules import ServerRule
 from afedpg.server.state import ServerState
 from afedpg.server.transforms import At, Direction
 
 
-def step(
-    rule: ServerRule, state: ServerState, event: Event, limits: Limits = Limits()
-) -> tuple[ServerState, list[Task]]:
-    """One event: the new state and the Tasks to send out."""
+def step(rule: ServerRule, state: ServerState, event: Event, limits: Limits = Limits()) -> tuple[ServerState, Outcome]:
+    """One event: the new state, and what the event did."""
     return apply(rule, state, admit(rule, state, event, limits))
 
 
-def apply(rule: ServerRule, state: ServerState, admitted: Admitted) -> tuple[ServerState, list[Task]]:
+def apply(rule: ServerRule, state: ServerState, admitted: Admitted) -> tuple[ServerState, Outcome]:
     """The same for an event that `admit` has looked at."""
-    state.arrivals, state.rejected = [], None
-    if isinstance(admitted.event, Report):
-        return state, _report(rule, state, admitted.event, admitted.gradient_norm)
+    if admitted.given is not None:
+        return state, _report(rule, state, admitted.given)
     return state, _HANDLERS[type(admitted.event)](rule, state, admitted.event)
 
 
-def _join(rule: ServerRule, state: ServerState, event: Join) -> list[Task]:
+def _join(rule: ServerRule, state: ServerState, event: Join | Fetch) -> Outcome:
     """A joining or reconnecting agent gets the latest theta~; what it was given before is void."""
-    return [_hand_out(state, event.agent_id)]
+    state.present.add(event.agent_id)
+    state.absent.discard(event.agent_id)
+    return Outcome([_hand_out(state, event.agent_id)], [])
 
 
-def _leave(rule: ServerRule, state: ServerState, event: Leave) -> list[Task]:
-    state.outstanding.pop(event.agent_id, None)
-    state.waiting.pop(event.agent_id, None)
-    state.late.discard(event.agent_id)
-    return _close_round(rule, state) if rule.synchronous and not _awaited(state) else []
+def _leave(rule: ServerRule, state: ServerState, event: Leave) -> Outcome:
+    agent_id, memory = event.agent_id, state.memory
+    state.outstanding.pop(agent_id, None)
+    for agents in (state.late, state.absent, state.present):
+        agents.discard(agent_id)
+    memory.slots.pop(agent_id, None)
+    if rule.aggregator.waits:
+        memory.kept = [given for given in memory.kept if given.agent != agent_id]
+    return _look_again(rule, state)
 
 
-def _revoke(rule: ServerRule, state: ServerState, event: Revoke) -> list[Task]:
-    """Its gradients are in theta and stay there; its moments are taken out of the scaling."""
-    state.statistics = moments.forget(state.observed, state.statistics, event.agent_id)
+def _revoke(rule: ServerRule, state: ServerState, event: Revoke) -> Outcome:
+    """Its contributions are in theta and stay there; its moments are taken out of the shared statistics."""
+    for name, observed in state.observed.items():
+        merged = moments.forget(observed, state.statistics.get(name), event.agent_id)
+        state.statistics = {key: value for key, value in state.statistics.items() if key != name}
+        if merged is not None:
+            state.statistics = {**state.statistics, name: merged}
     return _leave(rule, state, Leave(event.agent_id))
 
 
-def _rejected(rule: ServerRule, state: ServerState, event: Rejected) -> list[Task]:
-    state.rejected = event
+def _rejected(rule: ServerRule, state: ServerState, event: Rejected) -> Outcome:
     fresh = event.agent_id in state.outstanding and not event.void
-    return [_hand_out(state, event.agent_id)] if fresh else []
+    return Outcome([_hand_out(state, event.agent_id)] if fresh else [], [], event)
 
 
-def _deadline(rule: ServerRule, state: ServerState, event: CloseRound) -> list[Task]:
+def _deadline(rule: ServerRule, state: ServerState, event: CloseRound) -> Outcome:
     """Who is missing is late: later rounds do not wait for it until its report has come and it has a Task of theirs."""
-    if state.waiting:
+    if state.memory.kept:
         state.late = set(state.outstanding)
-    return _close_round(rule, state)
+        state.absent.clear()
+    return _look_again(rule, state, deadline=True)
 
 
-def _restart(rule: ServerRule, state: ServerState, event: Restart) -> list[Task]:
+def _restart(rule: ServerRule, state: ServerState, event: Restart) -> Outcome:
     state.epoch += 1
-    state.outstanding.clear()
-    state.waiting.clear()
-    state.late.clear()
-    return []
+    state.absent |= state.present
+    if rule.aggregator.waits:
+        state.memory.kept.clear()
+    for agents in (state.outstanding, state.late, state.present):
+        agents.clear()
+    return Outcome([], [])
 
 
-def _report(rule: ServerRule, state: ServerState, report: Report, gradient_norm: float) -> list[Task]:
-    del state.outstanding[report.agent_id]
-    if report.moments is not None:
-        state.statistics = moments.take(state.observed, state.statistics, report.agent_id, report.moments)
-    if rule.synchronous:
-        state.waiting[report.agent_id] = report
-        return [] if _awaited(state) else _close_round(rule, state)
-    _apply(rule, state, Direction(report.gradient), gradient_norm > 0, [(report, gradient_norm)])
-    return [_hand_out(state, report.agent_id)]
+def _report(rule: ServerRule, state: ServerState, given: Given) -> Outcome:
+    """The aggregator looks at it first: what it drops is not merged into the statistics either."""
+    agent_id, report = given.agent, given.report
+    del state.outstanding[agent_id]
+    state.late.discard(agent_id)
+    answer = rule.aggregator.take(given, state.memory, _here(state))
+    if isinstance(answer, Drop):
+        state.unused += 1
+        state.samples += report.stats.steps
+        return Outcome(_next(rule, state, agent_id), [], unused=Unused(agent_id, answer.reason))
+    for name, new in report.moments.items():
+        merged = moments.take(state.observed[name], state.statistics.get(name), agent_id, new)
+        if merged is not None:
+            state.statistics = {**state.statistics, name: merged}
+    if isinstance(answer, Keep):
+        tasks = _next(rule, state, agent_id) if answer.task else []
+        return Outcome(tasks, [], waits=None if answer.task else agent_id)
+    arrivals = _step(rule, state, answer)
+    if not rule.aggregator.waits:
+        return Outcome(_next(rule, state, agent_id), arrivals)
+    return Outcome([_hand_out(state, each.agent) for each in answer.reports], arrivals)
 
 
-def _awaited(state: ServerState) -> bool:
-    """Somebody's gradient of the open round is yet to come."""
-    return len(state.outstanding) > len(state.late)
+def _look_again(rule: ServerRule, state: ServerState, deadline: bool = False) -> Outcome:
+    """After somebody left, or a round's deadline."""
+    use = rule.aggregator.changed(state.memory, _here(state, deadline))
+    if use is None:
+        return Outcome([], [])
+    arrivals = _step(rule, state, use)
+    waited = [given.agent for given in use.reports] if rule.aggregator.waits else []
+    return Outcome([_hand_out(state, agent_id) for agent_id in waited], arrivals)
 
 
-def _close_round(rule: ServerRule, state: ServerState) -> list[Task]:
-    """fedpg: average the gradients of the round by agent id, make one step, send everyone out again."""
-    if not state.waiting:
-        return []
-    reports = [state.waiting[agent_id] for agent_id in sorted(state.waiting)]
-    state.waiting.clear()
-    mean = average([report.gradient for report in reports])
-    _apply(rule, state, Direction(mean), bool(mean.any()), [(report, norm(report.gradient)) for report in reports])
-    return [_hand_out(state, report.agent_id) for report in reports]
+def _here(state: ServerState, deadline: bool = False) -> Here:
+    awaited = len(state.outstanding) - len(state.late) + len(state.absent)
+    return Here(state.iteration, state.theta, awaited, state.present, deadline)
 
 
-def _apply(
-    rule: ServerRule, state: ServerState, gradient: Direction, moves: bool, reports: list[tuple[Report, float]]
-) -> None:
-    """Algorithm 1: mix, normalize, step, look ahead; and a row per gradient for the record.
+def _next(rule: ServerRule, state: ServerState, agent_id: int) -> list[Task]:
+    return [] if rule.exchange.late_fetch else [_hand_out(state, agent_id)]
 
-    A zero gradient counts as an arrival and moves nothing: mixed in, it would make a step along the old direction.
+
+def _step(rule: ServerRule, state: ServerState, use: Use) -> list[Arrival]:
+    """Algorithm 1: mix, normalize, step, look ahead; and a row per contribution for the record.
+
+    Zeros count as an arrival and move nothing: mixed in, they would make a step along the old direction.
     """
-    at = At(state.iteration, version=reports[0][0].version)
-    length = stretch = 0.0
-    if moves:
-        direction = rule.step.update(gradient, state.buffers, at)
-        length, stretch = direction.length, rule.broadcast.stretch(at)
-        advance(state.theta, state.theta_lookahead, direction.vector, direction.factor, stretch)
-    bytes_down = state.theta_lookahead.nbytes + _size(state.statistics)
-    for report, gradient_norm in reports:
+    first = use.reports[0]
+    alone = len(use.reports) == 1
+    version = first.version if use.version is None else use.version
+    at = At(state.iteration, version, first.agent if alone else -1, state.theta, _scalars(use.reports))
+    length, ahead = _move(rule, state, use, at)
+    alpha = None if rule.alpha is None else rule.alpha(at.iteration, version)
+    eta = rule.eta(at.iteration, version)
+    bytes_down = state.theta_lookahead.nbytes + nbytes(state.statistics)
+    arrivals = []
+    for given in use.reports:
+        report = given.report
         state.gradients += 1
         state.samples += report.stats.steps
         state.applied[report.agent_id] = state.applied.get(report.agent_id, 0) + 1
-        state.arrivals.append(
+        arrivals.append(
             Arrival(
                 gradient=state.gradients,
                 iteration=state.iteration,
@@ -139,21 +167,47 @@ def _apply(
                 task_id=report.task_id,
                 version=report.version,
                 delay=state.iteration - report.version,
-                alpha=None if rule.alpha is None else rule.alpha(*at),
-                eta=rule.eta(*at),
-                gradient_norm=gradient_norm,
+                alpha=alpha,
+                eta=eta,
+                gradient_norm=given.norm if given.norm == given.norm else norm(given.vector),
                 step_length=length,
-                lookahead_length=stretch * length,
+                lookahead_length=ahead,
                 stats=report.stats,
-                bytes_up=report.gradient.nbytes + _size(report.moments),
+                bytes_up=report.payload.nbytes + nbytes(report.moments) + 8 * len(report.scalars),
                 bytes_down=bytes_down,
             )
         )
     state.iteration += 1
+    return arrivals
 
 
-def _size(statistics: Moments | None) -> int:
-    return 0 if statistics is None else 8 + statistics.mean.nbytes + statistics.m2.nbytes
+def _move(rule: ServerRule, state: ServerState, use: Use, at: At) -> tuple[float, float]:
+    """theta and theta~, group by group; the lengths of the step and of what theta~ is ahead by."""
+    length = ahead = 0.0
+    several = len(state.groups) > 1
+    for group, place in state.groups:
+        theta, lookahead = state.theta[place], state.theta_lookahead[place]
+        vector = use.direction[place]
+        here = at._replace(theta=theta) if several else at
+        if group.kind == "parameters":
+            move_towards(theta, lookahead, vector, rule.mixing(here))
+            continue
+        moves = use.norm > 0 if use.norm is not None and not several else bool(vector.any())
+        if moves:
+            direction = rule.step.update(Direction(vector), state.buffers_of(group.name), here)
+            stretch = rule.broadcast.stretch(here)
+            advance(theta, lookahead, direction.vector, direction.factor, stretch)
+            moved = direction.length
+            length, ahead = math.hypot(length, moved), math.hypot(ahead, stretch * moved)
+    return length, ahead
+
+
+def _scalars(reports: Sequence[Given]) -> dict[str, float]:
+    """Of one report, or their means over several."""
+    if len(reports) == 1:
+        return dict(reports[0].report.scalars)
+    names = reports[0].report.scalars
+    return {name: sum(given.report.scalars[name] for given in reports) / len(reports) for name in names}
 
 
 def _hand_out(state: ServerState, agent_id: int) -> Task:
@@ -164,8 +218,9 @@ def _hand_out(state: ServerState, agent_id: int) -> Task:
     return Task(task_id, agent_id, state.theta_lookahead, state.iteration, state.statistics)
 
 
-_HANDLERS: dict[type, Callable[[ServerRule, ServerState, Any], list[Task]]] = {
+_HANDLERS: dict[type, Callable[[ServerRule, ServerState, Any], Outcome]] = {
     Join: _join,
+    Fetch: _join,
     Rejected: _rejected,
     Leave: _leave,
     CloseRound: _deadline,

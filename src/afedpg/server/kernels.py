@@ -61,6 +61,14 @@ def advance(theta: Vector, theta_lookahead: Floats, direction: Vector | Floats, 
 
 
 @jit
+def move_towards(theta: Vector, theta_lookahead: Floats, values: Vector | Floats, weight: float) -> None:
+    """theta += w (x - theta), and theta~ = theta: a group of parameters has no lookahead."""
+    for index in range(theta.size):
+        theta[index] += weight * (np.float64(values[index]) - theta[index])
+        theta_lookahead[index] = theta[index]
+
+
+@jit
 def rmsprop(
     square: Vector, scaled: Vector, gradient: Vector | Floats, factor: float, rho: float, epsilon: float
 ) -> None:

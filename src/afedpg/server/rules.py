@@ -1,23 +1,51 @@
-"""The methods compared, each a short recipe of shared parts; one is another with a line changed."""
+"""The methods compared, each a short recipe of shared parts; one is another with a line changed.
+
+A method is a function (alpha, eta) -> ServerRule; one with parameters of its own is an object that can be called so.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from afedpg.config import Config
+from afedpg.messages import Exchange, Group
+from afedpg.server.aggregators import Aggregator, All, Each
 from afedpg.server.lookahead import Broadcast, LookAhead, SendTheta
 from afedpg.server.schedules import Schedule, schedules
-from afedpg.server.transforms import Chain, Mix, Normalize, RMSProp, Scale, Transform
+from afedpg.server.transforms import At, Chain, Mix, Normalize, RMSProp, Scale, Transform
+
+
+def whole(at: At) -> float:
+    """The agent's values as they are."""
+    return 1.0
 
 
 @dataclass(frozen=True)
 class ServerRule:
-    step: Transform  # gradient -> what is added to theta
+    """Everything that decides what the server does with a report; `step` and `broadcast` act on each group alone."""
+
+    step: Transform  # contribution -> what is added to theta
     broadcast: Broadcast  # what agents are sent
     alpha: Schedule | None  # for the record; None where the method has none
     eta: Schedule
-    synchronous: bool = False  # wait for the gradients of all agents and average them
+    aggregator: Aggregator = field(default_factory=Each)  # when there is a direction, and made of what
+    mixing: Callable[[At], float] = whole  # w of groups of parameters: theta_g += w (x - theta_g)
+    exchange: Exchange = field(default_factory=Exchange)  # what a report looks like; set when the run is made
+
+    @property
+    def synchronous(self) -> bool:
+        return self.aggregator.waits
+
+    def groups(self, parameters: int) -> tuple[tuple[Group, slice], ...]:
+        """With their places in theta."""
+        found, start = [], 0
+        for group in self.exchange.groups or (Group("theta", parameters),):
+            found.append((group, slice(start, start + group.size)))
+            start += group.size
+        if start != parameters:
+            raise ValueError(f"the groups have {start} numbers, theta has {parameters}")
+        return tuple(found)
 
 
 def afedpg(alpha: Schedule, eta: Schedule) -> ServerRule:
@@ -29,7 +57,7 @@ def afedpg_vanilla(alpha: Schedule, eta: Schedule) -> ServerRule:
 
 
 def fedpg(alpha: Schedule, eta: Schedule) -> ServerRule:
-    return replace(afedpg(alpha, eta), synchronous=True)
+    return replace(afedpg(alpha, eta), aggregator=All())
 
 
 def pg_plain(alpha: Schedule, eta: Schedule) -> ServerRule:
@@ -53,16 +81,21 @@ RECIPES: dict[str, Recipe] = {
 
 
 def make_rule(
-    config: Config, recipe: Recipe | None = None, alpha: Schedule | None = None, eta: Schedule | None = None
+    config: Config,
+    recipe: Recipe,
+    alpha: Schedule | None = None,
+    eta: Schedule | None = None,
+    aggregator: Aggregator | None = None,
+    exchange: Exchange = Exchange(),
 ) -> ServerRule:
-    """The method of the configuration, or a recipe and schedules of one's own. How the constants are scaled follows
-    from the rule that comes out, so that a copy of a method is that method.
+    """A recipe with the configured schedules, or some of one's own. How the constants are scaled follows from the rule
+    that comes out, so that a copy of a method is that method. `aggregator` takes the place of the recipe's.
     """
-    recipe = recipe or RECIPES[config.method]
 
     def made(synchronous: bool) -> ServerRule:
         usual = schedules(config, synchronous)
-        return recipe(alpha or usual[0], eta or usual[1])
+        rule = recipe(alpha or usual[0], eta or usual[1])
+        return replace(rule, aggregator=aggregator or rule.aggregator, exchange=exchange)
 
     rule = made(synchronous=False)
     return made(synchronous=True) if rule.synchronous else rule

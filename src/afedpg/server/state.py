@@ -2,12 +2,26 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
-from afedpg.messages import AgentState, Arrival, Floats, Moments, Rejected, Report, Stats, TaskId, Vector
+from afedpg.messages import (
+    OBSERVATIONS,
+    AgentState,
+    Floats,
+    Group,
+    Moments,
+    Report,
+    Statistics,
+    Stats,
+    TaskId,
+    Vector,
+)
+from afedpg.protocol.encoding import from_bytes, to_bytes
+from afedpg.server.aggregators import Memory, decoded
 from afedpg.server.moments import PRIOR, Observed, Slot
 from afedpg.server.rules import ServerRule
 
@@ -16,74 +30,122 @@ from afedpg.server.rules import ServerRule
 class ServerState:
     theta: Vector  # theta_k: what is evaluated, stored and delivered
     theta_lookahead: Floats  # theta~_k: what agents sample with
-    buffers: dict[str, Vector]  # what the rule's parts remember
-    statistics: Moments | None = None  # of the observations of all agents, for Tasks
-    observed: Observed = field(default_factory=Observed)  # the same by agent
+    buffers: dict[str, Vector]  # what the rule's parts remember; with several groups as "GROUP/NAME"
+    groups: tuple[tuple[Group, slice], ...]  # with their places in theta; of the rule
+    memory: Memory = field(default_factory=Memory)  # what the aggregator remembers
+    statistics: Statistics = field(default_factory=dict)  # merged from all agents, for Tasks
+    observed: defaultdict[str, Observed] = field(default_factory=lambda: defaultdict(Observed))  # the same by agent
     iteration: int = 0  # k, server steps
-    gradients: int = 0  # applied
-    samples: int = 0  # environment steps behind them
-    applied: dict[int, int] = field(default_factory=dict)  # agent -> gradients applied
+    gradients: int = 0  # contributions that went into them
+    unused: int = 0  # contributions that the aggregator dropped
+    samples: int = 0  # environment steps behind both
+    applied: dict[int, int] = field(default_factory=dict)  # agent -> contributions that were used
     epoch: int = 0
     counter: int = 0
     outstanding: dict[int, tuple[TaskId, int]] = field(default_factory=dict)  # agent -> its Task's id and version
+    present: set[int] = field(default_factory=set)  # agents that take part
+    absent: set[int] = field(default_factory=set)  # that took part before the server was started again
     late: set[int] = field(default_factory=set)  # those whose Task is of a round that was closed without them
-    waiting: dict[int, Report] = field(default_factory=dict)  # agent -> its gradient in the open round
-    arrivals: list[Arrival] = field(default_factory=list)  # what the last event applied
-    rejected: Rejected | None = None  # what the last event was refused for
+
+    def buffers_of(self, group: str) -> dict[str, Vector]:
+        if len(self.groups) == 1:
+            return self.buffers
+        start = f"{group}/"
+        return {name.removeprefix(start): array for name, array in self.buffers.items() if name.startswith(start)}
 
 
 def initial_state(rule: ServerRule, theta: Vector) -> ServerState:
     theta = np.array(theta, dtype=np.float64)
-    return ServerState(theta, theta.astype(np.float32), rule.step.buffers(theta.size))
+    memory = Memory(rule.aggregator.start(theta.size))
+    return ServerState(theta, theta.astype(np.float32), _buffers(rule, theta.size), rule.groups(theta.size), memory)
 
 
-def begin_with(state: ServerState, statistics: Moments | None) -> None:
+def _buffers(rule: ServerRule, parameters: int) -> dict[str, Vector]:
+    groups = rule.groups(parameters)
+    if len(groups) == 1:
+        return rule.step.buffers(parameters)
+    steps = (group for group, _ in groups if group.kind == "step")
+    return {f"{group.name}/{name}": array for group in steps for name, array in rule.step.buffers(group.size).items()}
+
+
+def buffer_names(rule: ServerRule, parameters: int) -> set[str]:
+    return {*_buffers(rule, parameters), *rule.aggregator.start(parameters)}
+
+
+def begin_with(state: ServerState, statistics: Statistics) -> None:
     """Statistics from before the run: of another run, or of a checkpoint that does not know whose they are."""
-    state.statistics = statistics
-    state.observed = Observed({} if statistics is None else {PRIOR: Slot(1, statistics)})
+    state.statistics = dict(statistics)
+    state.observed.clear()
+    state.observed.update({name: Observed({PRIOR: Slot(1, moments)}) for name, moments in statistics.items()})
 
 
 def to_tree(state: ServerState) -> dict[str, Any]:
-    """A copy of the gradients of an open round is part of it: N vectors of theta's length at most."""
+    """What the aggregator remembers is part of it: for rounds, N vectors of theta's length at most."""
     rows = [(agent_id, version, *task_id) for agent_id, (task_id, version) in state.outstanding.items()]
+    memory = state.memory
     return {
         "theta": state.theta,
         "theta_lookahead": state.theta_lookahead,
         "buffers": state.buffers,
-        "statistics": moments_to_tree(state.statistics),
-        "observed": _observed_to_tree(state.observed),
+        "statistics": statistics_to_tree(state.statistics),
+        "observed": {name: _observed_to_tree(observed) for name, observed in state.observed.items()},
         "iteration": state.iteration,
         "gradients": state.gradients,
+        "unused": state.unused,
         "samples": state.samples,
         "applied": np.array(list(state.applied.items()), np.int64).reshape(-1, 2),
         "epoch": state.epoch,
         "counter": state.counter,
         "outstanding": np.array(rows, np.int64).reshape(-1, 4),
+        "present": sorted(state.present),
+        "absent": sorted(state.absent),
         "late": sorted(state.late),
-        "waiting": [_report_to_tree(report) for report in state.waiting.values()],
+        "memory": {
+            "arrays": memory.arrays,
+            "slots": {str(agent_id): vector for agent_id, vector in memory.slots.items()},
+            "kept": [np.frombuffer(to_bytes(given.report), np.uint8) for given in memory.kept],
+        },
     }
 
 
-def from_tree(tree: dict[str, Any]) -> ServerState:
+def from_tree(tree: dict[str, Any], rule: ServerRule | None = None) -> ServerState:
+    """Without the rule it was made with, a state to look at: its groups and its aggregator's reports are left out."""
     rows = tree["outstanding"].tolist()
+    theta = tree["theta"]
+    outstanding = {agent_id: (TaskId(epoch, counter), version) for agent_id, version, epoch, counter in rows}
     state = ServerState(
-        theta=tree["theta"],
+        theta=theta,
         theta_lookahead=tree["theta_lookahead"],
         buffers=tree["buffers"],
+        groups=() if rule is None else rule.groups(theta.size),
+        memory=_memory_from_tree(tree, rule, theta.size),
         iteration=tree["iteration"],
         gradients=tree["gradients"],
+        unused=tree.get("unused", 0),
         samples=tree["samples"],
         applied=dict(tree["applied"].tolist()) if "applied" in tree else {},
         epoch=tree["epoch"],
         counter=tree["counter"],
-        outstanding={agent_id: (TaskId(epoch, counter), version) for agent_id, version, epoch, counter in rows},
-        waiting={report.agent_id: report for report in map(_report_from_tree, tree.get("waiting", ()))},
+        outstanding=outstanding,
+        absent=set(tree.get("absent", ())),
+        late=set(tree.get("late", ())),
     )
-    state.late = set(tree.get("late", ()))
-    begin_with(state, moments_from_tree(tree["statistics"]))
-    if "observed" in tree:
-        state.observed = _observed_from_tree(tree["observed"])
+    state.present = set(tree["present"]) if "present" in tree else {*outstanding, *(k.agent for k in state.memory.kept)}
+    begin_with(state, statistics_from_tree(tree["statistics"]))
+    observed = tree.get("observed", {})
+    if "agents" in observed:  # of 0.1.0: the observations alone
+        observed = {OBSERVATIONS: observed}
+    state.observed.update({name: _observed_from_tree(part) for name, part in observed.items()})
     return state
+
+
+def _memory_from_tree(tree: dict[str, Any], rule: ServerRule | None, parameters: int) -> Memory:
+    stored = tree.get("memory", {})
+    reports = [from_bytes(data.tobytes()) for data in stored.get("kept", ())]
+    reports += [_report_of_0_1_0(report) for report in tree.get("waiting", ())]
+    kept = [] if rule is None else [decoded(report, rule.exchange.codec, parameters) for report in reports]
+    slots = {int(agent_id): vector for agent_id, vector in stored.get("slots", {}).items()}
+    return Memory(stored.get("arrays", {}), slots, kept)
 
 
 def _observed_to_tree(observed: Observed) -> dict[str, Any]:
@@ -103,28 +165,26 @@ def _observed_from_tree(tree: dict[str, Any]) -> Observed:
     return Observed(slots, frozenset(tree["aside"]), tree["reports"])
 
 
-def _report_to_tree(report: Report) -> dict[str, Any]:
-    stats = report.stats
-    return {
-        "task": [report.agent_id, report.version, *report.task_id],
-        "gradient": report.gradient,
-        "moments": moments_to_tree(report.moments),
-        "stats": [stats.steps, list(stats.returns), list(stats.lengths), stats.extra],
-    }
-
-
-def _report_from_tree(tree: dict[str, Any]) -> Report:
+def _report_of_0_1_0(tree: dict[str, Any]) -> Report:
+    """As a checkpoint of 0.1.0 has the reports of an open round."""
     agent_id, version, epoch, counter = tree["task"]
     steps, returns, lengths, extra = tree["stats"]
     stats = Stats(steps, tuple(returns), tuple(lengths), extra)
-    moments = moments_from_tree(tree["moments"])
+    moments = statistics_from_tree(tree["moments"])
     return Report(TaskId(epoch, counter), agent_id, tree["gradient"], version, moments, stats)
 
 
-def moments_to_tree(moments: Moments | None) -> AgentState:
-    """Empty where there are none."""
-    return {} if moments is None else {"count": np.array(moments.count), "mean": moments.mean, "m2": moments.m2}
+def statistics_to_tree(statistics: Statistics) -> AgentState:
+    """As flat arrays, "NAME.mean" and so on."""
+    return {
+        f"{name}.{part}": np.asarray(getattr(moments, part), np.float64)
+        for name, moments in statistics.items()
+        for part in ("count", "mean", "m2")
+    }
 
 
-def moments_from_tree(tree: AgentState) -> Moments | None:
-    return Moments(float(tree["count"]), tree["mean"], tree["m2"]) if tree else None
+def statistics_from_tree(tree: AgentState) -> dict[str, Moments]:
+    if "count" in tree:  # of 0.1.0: the observations alone
+        tree = {f"{OBSERVATIONS}.{part}": array for part, array in tree.items()}
+    names = dict.fromkeys(key.rpartition(".")[0] for key in tree)
+    return {name: Moments(float(tree[f"{name}.count"]), tree[f"{name}.mean"], tree[f"{name}.m2"]) for name in names}

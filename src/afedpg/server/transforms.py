@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import NamedTuple, Protocol
 
 import numpy as np
@@ -22,10 +23,13 @@ SHORTEST = 1e-300  # the length of a direction below which its entries have lost
 
 
 class At(NamedTuple):
-    """Where the fold stands when a gradient is applied."""
+    """Where the server stands when a contribution is applied, and whose it is."""
 
     iteration: int  # k
     version: int  # v = k - delay
+    agent: int = -1  # -1 where it is made of several agents' contributions
+    theta: Vector | None = None  # of the group, before the step; not to be written to
+    scalars: Mapping[str, float] = MappingProxyType({})  # that came with it; means where it is made of several
 
 
 class Direction(NamedTuple):
@@ -61,7 +65,7 @@ class Mix:
         return {"direction": np.zeros(size)}
 
     def update(self, direction: Direction, buffers: Mapping[str, Vector], at: At) -> Direction:
-        alpha = self.alpha(*at)
+        alpha = self.alpha(at.iteration, at.version)
         mix(buffers["direction"], direction.vector, 1 - alpha, alpha * direction.factor)
         return Direction(buffers["direction"])
 
@@ -83,7 +87,7 @@ class Scale(Stateless):
     eta: Schedule
 
     def update(self, direction: Direction, buffers: Mapping[str, Vector], at: At) -> Direction:
-        return Direction(direction.vector, direction.factor * self.eta(*at), direction.norm)
+        return Direction(direction.vector, direction.factor * self.eta(at.iteration, at.version), direction.norm)
 
 
 @dataclass(frozen=True)

@@ -7,9 +7,9 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from afedpg.errors import AfedpgError
+from afedpg.printable import of_peer, printable
 from afedpg.record.database import read_notes
 from afedpg.record.ending import ended_as
-from afedpg.terminal.text import of_peer, printable
 
 if TYPE_CHECKING:
     from afedpg.record.folder import RunFolder

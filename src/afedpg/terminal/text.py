@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from rich.console import Console, ConsoleOptions, RenderResult
     from rich.live import Live
 
+from afedpg.printable import printable
+
 REFRESHES_PER_SECOND = 4
 PLAIN_SECONDS = 10.0
 RATE_SECONDS = 60.0  # over which speed is measured: compiling at the start is soon forgotten
@@ -29,18 +31,6 @@ SHORTEST_BAR, LONGEST_BAR = 10, 60
 SHORTEST_SPARK, LONGEST_SPARK = 8, 40
 BLOCKS, ASCII_BLOCKS = "▁▂▃▄▅▆▇█", "_.-=+*%#"
 GAP = "  "
-MOST_SAID = 200  # characters of what a peer says
-
-
-def printable(text: str) -> str:
-    """Names from disks and machines of others: control codes are shown, not obeyed."""
-    return "".join(letter if letter.isprintable() else ascii(letter)[1:-1] for letter in text)
-
-
-def of_peer(text: str, most: int = MOST_SAID) -> str:
-    """What came over a wire, before it is shown, logged or kept: one line of bounded length, nothing in it obeyed."""
-    shown = printable(text[: most + 1])
-    return shown if len(shown) <= most else f"{shown[:most]}..."
 
 
 @dataclass(frozen=True)

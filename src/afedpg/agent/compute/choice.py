@@ -10,32 +10,30 @@ from afedpg.policy.mlp import MlpPolicy, Policy
 WIDEST = 2048  # auto: up to here native products win (`afedpg bench compute`); beyond, nobody has measured
 
 
-def native_kernels(config: Config, policy: Policy) -> tuple[PolicyKernels, CriticKernels | None] | None:
+def native_kernels(
+    config: Config, policy: Policy, value_network: bool = False
+) -> tuple[PolicyKernels, CriticKernels | None] | None:
     """Of the policy and, where there is one, of the mlp baseline; None where torch computes."""
     if config.agent.compute == "torch":
         return None
-    reason = _against(config, policy)
+    reason = _against(config, policy, value_network)
     if reason and config.agent.compute == "native":
         raise ConfigError(f"compute: native code cannot be used here: {reason}; use --compute auto")
     agent = config.agent
-    wide = max((0, *agent.hidden, *(agent.baseline_hidden if _has_critic(config) else ()))) > WIDEST
+    wide = max((0, *agent.hidden, *(agent.baseline_hidden if agent.baseline == "mlp" else ()))) > WIDEST
     if reason or (wide and agent.compute == "auto"):
         return None
     assert isinstance(policy, MlpPolicy)
     sizes = (policy.observations, *policy.hidden, policy.actions)
-    critic = CriticKernels((policy.observations, *agent.baseline_hidden)) if _has_critic(config) else None
+    critic = CriticKernels((policy.observations, *agent.baseline_hidden)) if agent.baseline == "mlp" else None
     return PolicyKernels(sizes, policy.gaussian), critic
 
 
-def _has_critic(config: Config) -> bool:
-    return config.agent.baseline == "mlp" and config.agent.estimator == "gae"
-
-
-def _against(config: Config, policy: Policy) -> str:
+def _against(config: Config, policy: Policy, value_network: bool) -> str:
     if not isinstance(policy, MlpPolicy):
         return "the policy is a module of your own, which torch differentiates"
-    if config.method == "a3c":
-        return "a3c's policy and value parameters are differentiated together, by torch"
+    if value_network:
+        return "policy and value parameters are differentiated together, by torch"
     if config.agent.device != "cpu":
         return f"--device {config.agent.device} is torch's"
     return ""

@@ -49,6 +49,21 @@ def weighted_score(
     return _gradient((log_prob * to_torch(weights, log_prob.dtype, device)).sum(), tensors)
 
 
+def log_probs(
+    policy: Policy, theta: NDArray[Any], rollout: Rollout, device: str = "cpu", kernels: PolicyKernels | None = None
+) -> Row:
+    """log pi(a_t|s_t), [T]."""
+    if kernels is not None:
+        return kernels.log_prob(theta, rollout.observations, rollout.actions)
+    import torch
+
+    with torch.no_grad():
+        tensors, observations, actions = _inputs(policy, theta, rollout, device)
+        found = policy.log_prob(tensors, observations, actions)
+    row: Row = found.cpu().numpy().astype(np.float64)
+    return row
+
+
 def a3c(
     policy: MlpPolicy, theta: NDArray[Any], rollout: Rollout, gamma: float, entropy: float, value_weight: float,
     device: str = "cpu",

@@ -7,7 +7,7 @@ from typing import Any
 import grpc
 
 from afedpg.errors import AfedpgError
-from afedpg.transport.grpc import federation_pb2 as pb
+from afedpg.protocol import federation_pb2 as pb
 from afedpg.transport.grpc import wire
 from afedpg.transport.grpc.calls import ask
 from afedpg.transport.grpc.probe import misfit

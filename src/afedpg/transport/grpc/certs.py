@@ -25,8 +25,8 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from afedpg.errors import ConfigError
+from afedpg.printable import printable
 from afedpg.record.disk import create_private
-from afedpg.terminal.text import printable
 from afedpg.transport.grpc.roster import check_name, read_list
 from afedpg.transport.grpc.tls import AUTHORITY, CERTIFICATE, KEY, OPERATOR
 

@@ -16,7 +16,7 @@ import grpc
 
 from afedpg.engine.process import Interrupted, mute_lost_terminal, stopping_signals
 from afedpg.errors import AfedpgError, Unwelcome
-from afedpg.transport.grpc import federation_pb2 as pb
+from afedpg.protocol import federation_pb2 as pb
 from afedpg.transport.grpc import wire
 from afedpg.transport.grpc.calls import TOKEN, ask, open_work
 from afedpg.transport.grpc.connection import DIAL_SECONDS, Connection, Lost

@@ -14,7 +14,7 @@ import grpc
 from afedpg.config import LONGEST_LEASE, SHORTEST_LEASE
 from afedpg.errors import Unwelcome
 from afedpg.messages import Task
-from afedpg.transport.grpc import federation_pb2 as pb
+from afedpg.protocol import federation_pb2 as pb
 from afedpg.transport.grpc import wire
 from afedpg.transport.grpc.calls import EOF
 from afedpg.transport.grpc.membership import Membership
@@ -23,6 +23,7 @@ from afedpg.transport.grpc.wire import PROTOCOL, Refused
 DIAL_SECONDS = 10.0
 BEATS_PER_LEASE = 4
 _HEARTBEAT = pb.FromAgent(heartbeat=pb.Heartbeat()).SerializeToString()
+_FETCH = pb.FromAgent(fetch=pb.Fetch()).SerializeToString()
 _LEAVE = pb.FromAgent(leave=pb.Leave()).SerializeToString()
 _log = logging.getLogger("afedpg")
 
@@ -132,6 +133,11 @@ class Connection:
                 with contextlib.suppress(grpc.RpcError, asyncio.InvalidStateError):  # the listener notices
                     await self._write(wire.encode_report(report))
                     self._answered = True
+                if agent.worker.fetches_late:
+                    await agent.worker.prepare(agent.agent_id)
+                    if self._newest is None:  # a refused report brings a Task of its own
+                        with contextlib.suppress(grpc.RpcError, asyncio.InvalidStateError):
+                            await self._write(_FETCH)
 
     async def _beat(self) -> None:
         with contextlib.suppress(grpc.RpcError, asyncio.InvalidStateError):

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from afedpg.config import Config
 from afedpg.messages import Task, Workload
-from afedpg.transport.grpc import federation_pb2 as pb
+from afedpg.protocol import federation_pb2 as pb
 from afedpg.transport.grpc import wire
 from afedpg.transport.grpc.keep import StateFile
 from afedpg.transport.grpc.tls import Identity
@@ -66,4 +66,4 @@ class Membership:
         return self.expected.parameters
 
     def decode(self, task: pb.Task) -> Task:
-        return wire.decode_task(task, self.agent_id, self.parameters, self.expected.observations)
+        return wire.decode_task(task, self.agent_id, self.expected)

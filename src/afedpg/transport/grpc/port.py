@@ -12,7 +12,7 @@ from typing import Any
 import grpc
 
 from afedpg.messages import Task
-from afedpg.transport.grpc import federation_pb2 as pb
+from afedpg.protocol import federation_pb2 as pb
 from afedpg.transport.grpc import wire
 from afedpg.transport.grpc.rates import Bucket
 

@@ -17,7 +17,7 @@ from cryptography import x509
 from cryptography.exceptions import InvalidSignature
 from cryptography.x509.oid import ExtendedKeyUsageOID
 
-from afedpg.terminal.text import of_peer
+from afedpg.printable import of_peer
 from afedpg.transport.grpc.tls import AUTHORITY, CERTIFICATE, KEY, split_address
 
 SECONDS = 5.0  # for each step

@@ -14,7 +14,7 @@ from typing import Any
 import grpc
 
 from afedpg.engine.live import LiveEngine, worth_a_line
-from afedpg.transport.grpc import federation_pb2 as pb
+from afedpg.protocol import federation_pb2 as pb
 from afedpg.transport.grpc import wire
 from afedpg.transport.grpc.calls import EOF, TOKEN
 from afedpg.transport.grpc.port import FRAME_BYTES, AgentPort
@@ -168,6 +168,8 @@ class Service:
                 raise Refused(f"rate: more than {self.engine.network.max_rate:g} messages per second")
             if kind == "heartbeat":
                 port.put(_HEARTBEAT)
+            elif kind == "fetch" and self.engine.federation.rule.exchange.late_fetch:
+                self.engine.fetch(port.agent_id)
             elif kind == "report":
                 self.engine.report(wire.decode_report(message.report, port.agent_id, self.terms.expected))
             else:

@@ -53,14 +53,8 @@ def agree(own: Config, text: str, agent_id: int, starts: int) -> Config:
         raise Refused(f"settings: {line}") from error
 
 
-def expected(config: Config, workload: Workload) -> Expected:
-    """What reports must look like, from the server's own copy of the task."""
-    size = observations(workload) if config.agent.scale_observations and not config.synthetic else None
-    return Expected(workload.parameters, size, 2 * workload.steps)
-
-
-def observations(workload: Workload) -> int | None:
-    """Length of an observation, where the workload has any."""
-    environments = getattr(workload, "environments", None)
-    size: int | None = None if environments is None else environments.observations.size
-    return size
+def expected(workload: Workload) -> Expected:
+    """What reports must look like, from one's own copy of the task."""
+    exchange = workload.exchange
+    scalars = frozenset(scalar.name for scalar in exchange.scalars)
+    return Expected(workload.parameters, exchange.statistics, 2 * workload.steps, scalars)

@@ -12,7 +12,7 @@ from cryptography import x509
 from cryptography.x509.oid import NameOID
 
 from afedpg.errors import ConfigError
-from afedpg.terminal.text import of_peer
+from afedpg.printable import of_peer
 
 AUTHORITY, CERTIFICATE, KEY = "authority.crt", "own.crt", "own.key"
 OPERATOR = "operator"  # the name that may ask for the status, and nothing else

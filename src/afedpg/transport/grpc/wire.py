@@ -8,23 +8,22 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 import numpy as np
-import xxhash
 from google.protobuf.message import DecodeError, Message
 from numpy.typing import NDArray
 
-from afedpg.messages import Moments, Report, Stats, Task, TaskId
-from afedpg.terminal.text import of_peer
-from afedpg.transport.grpc import federation_pb2 as pb
+from afedpg.messages import Moments, Report, Task, TaskId
+from afedpg.printable import of_peer
+from afedpg.protocol import federation_pb2 as pb
+from afedpg.protocol.encoding import DTYPES, SINGLE, checksum, pack, pack_moments, unpack, unpack_moments
 
 M = TypeVar("M", bound=Message)
-PROTOCOL = 1
+PROTOCOL = 2
 SERVICE = "afedpg.v1.Federation"
-DTYPE = "<f4"
 SLACK_BYTES = 1 << 20  # of a message, beside its vectors
 MOST_EPISODES = 1 << 16  # in one report, however many steps it has
 MOST_EXTRA = 64
@@ -32,14 +31,13 @@ MOST_SETTINGS = 1 << 16  # characters
 LARGEST_COUNT = 1 << 40  # of steps: their sum over any run still fits a database's 64 bits
 LARGEST_RETURN = 1e12
 LARGEST_OBSERVATION = 1e9  # |mean| and deviation: beyond, moments are an attack on the shared scaling
-_SINGLE, _DOUBLE = np.dtype("<f4"), np.dtype("<f8")
 _TASK, _REPORT = (
     pb.FromServer.DESCRIPTOR.fields_by_name["task"].number,
     pb.FromAgent.DESCRIPTOR.fields_by_name["report"].number,
 )
-_THETA, _GRADIENT = (
+_THETA, _PAYLOAD = (
     pb.Task.DESCRIPTOR.fields_by_name["theta"].number,
-    pb.Report.DESCRIPTOR.fields_by_name["gradient"].number,
+    pb.Report.DESCRIPTOR.fields_by_name["payload"].number,
 )
 
 
@@ -59,8 +57,9 @@ class Expected:
     """What a report of this federation looks like."""
 
     parameters: int
-    observations: int | None = None  # length of the moments; None: none are shared
+    statistics: Mapping[str, int] = field(default_factory=dict)  # name -> quantities
     samples: int = LARGEST_COUNT  # environment steps behind one report, at most, and so episodes and observations
+    scalars: frozenset[str] = frozenset()
 
 
 def message_bytes(parameters: int) -> int:
@@ -72,17 +71,6 @@ def fingerprint(task: str, parameters: int, settings: str) -> str:
     """The same on both sides, or they are not talking about the same thing."""
     document = {"task": task, "parameters": parameters, "settings": settings}
     return hashlib.sha256(json.dumps(document, sort_keys=True, separators=(",", ":")).encode()).hexdigest()
-
-
-def _checksum(parts: Iterable[bytes | memoryview]) -> int:
-    digest = xxhash.xxh3_64()
-    for part in parts:
-        digest.update(part)
-    return digest.intdigest()
-
-
-def _bytes(array: NDArray[Any], dtype: np.dtype[Any]) -> memoryview:
-    return np.ascontiguousarray(array, dtype).data.cast("B")
 
 
 def _enclose(envelope: int, small: bytes, vector: int, data: memoryview) -> bytes:
@@ -105,73 +93,57 @@ def _varint(number: int) -> bytes:
     return bytes(digits)
 
 
-def _pack_moments(moments: Moments | None) -> tuple[pb.Moments | None, tuple[bytes, ...]]:
-    if moments is None:
-        return None, ()
-    mean, m2 = bytes(_bytes(moments.mean, _DOUBLE)), bytes(_bytes(moments.m2, _DOUBLE))
-    return pb.Moments(count=moments.count, mean=mean, m2=m2), (mean, m2)
-
-
 def encode_task(task: Task) -> bytes:
-    theta = _bytes(task.theta, _SINGLE)
-    statistics, parts = _pack_moments(task.statistics)
+    theta = np.ascontiguousarray(task.theta, SINGLE).data.cast("B")
+    statistics, parts = pack_moments(task.statistics)
     content = pb.Task(
         task_id=pb.TaskId(epoch=task.task_id.epoch, counter=task.task_id.counter),
         version=task.version,
         statistics=statistics,
-        checksum=_checksum((theta, *parts)),
+        checksum=checksum((theta, *parts)),
     )
     return _enclose(_TASK, content.SerializeToString(), _THETA, theta)
 
 
-def decode_task(content: pb.Task, agent_id: int, parameters: int, observations: int | None = None) -> Task:
-    """`observations`: length of the statistics; None for an agent that does not scale, which never sees any."""
+def decode_task(content: pb.Task, agent_id: int, expected: Expected) -> Task:
+    """With the statistics that this agent reads."""
     data = content.theta  # each look at a field of bytes copies it
-    theta = _vector(data, _SINGLE, "theta")
-    statistics, parts = _unpack_moments(content.statistics if content.HasField("statistics") else None)
-    _check(content.checksum, (data, *parts))
-    if theta.size != parameters:
-        raise Refused(f"theta: {theta.size} numbers, expected {parameters}")
+    theta = _vector(data, SINGLE, "theta")
+    statistics = _moments(content.statistics, content.checksum, data, "statistics")
+    if theta.size != expected.parameters:
+        raise Refused(f"theta: {theta.size} numbers, expected {expected.parameters}")
     if not np.isfinite(theta).all():
         raise Refused("theta: not finite")
-    statistics = None if observations is None else statistics
-    if statistics is not None:
-        _check_statistics(statistics, observations)
+    read = {name: part for name, part in statistics.items() if name in expected.statistics}
+    for name, part in read.items():
+        _check_statistics(part, expected.statistics[name])
     task_id = TaskId(content.task_id.epoch, content.task_id.counter)
-    return Task(task_id, agent_id, theta.astype(np.float32, copy=False), content.version, statistics)
+    return Task(task_id, agent_id, theta.astype(np.float32, copy=False), content.version, read)
 
 
 def encode_report(report: Report) -> bytes:
-    gradient = _bytes(report.gradient, _SINGLE)
-    moments, parts = _pack_moments(report.moments)
-    stats = report.stats
-    content = pb.Report(
-        task_id=pb.TaskId(epoch=report.task_id.epoch, counter=report.task_id.counter),
-        version=report.version,
-        dtype=DTYPE,
-        moments=moments,
-        checksum=_checksum((gradient, *parts)),
-        steps=stats.steps,
-        returns=stats.returns,
-        lengths=stats.lengths,
-        extra=stats.extra,
-    )
-    return _enclose(_REPORT, content.SerializeToString(), _GRADIENT, gradient)
+    content, payload = pack(report)
+    return _enclose(_REPORT, content.SerializeToString(), _PAYLOAD, payload)
 
 
 def decode_report(content: pb.Report, agent_id: int, expected: Expected) -> Report:
-    """Everything that can be judged without the server's state; the fold judges the rest."""
-    if content.dtype != DTYPE:
-        raise Refused(f"dtype: '{content.dtype[:8]}', expected '{DTYPE}'")
-    data = content.gradient  # each look at a field of bytes copies it
-    gradient = _vector(data, _SINGLE, "gradient")
-    if gradient.size != expected.parameters:
-        raise Refused(f"gradient: {gradient.size} numbers, expected {expected.parameters}")
-    moments, parts = _unpack_moments(content.moments if content.HasField("moments") else None)
-    _check(content.checksum, (data, *parts))
-    _check_moments(moments, expected)
-    task_id = TaskId(content.task_id.epoch, content.task_id.counter)
-    return Report(task_id, agent_id, gradient, content.version, moments, _stats(content, expected))
+    """Everything that can be judged without the server's state; the server's admission judges the rest."""
+    if content.dtype not in DTYPES:
+        raise Refused(f"dtype: '{content.dtype[:8]}'; one of {', '.join(DTYPES)} is expected")
+    data = content.payload  # each look at a field of bytes copies it
+    payload = _vector(data, DTYPES[content.dtype], "payload")
+    if len(content.moments) > len(expected.statistics):
+        raise Refused(f"moments: {len(content.moments)} kinds, expected {len(expected.statistics)}")
+    moments = _moments(content.moments, content.checksum, data, "moments")
+    if moments.keys() != expected.statistics.keys():
+        wanted = ", ".join(expected.statistics) or "none are shared"
+        raise Refused(f"moments: {', '.join(moments) or 'missing'}; expected: {wanted}")
+    for name, part in moments.items():
+        _check_moments(part, expected.statistics[name], expected.samples)
+    if set(content.scalars) != expected.scalars:
+        raise Refused(f"scalars: expected {', '.join(sorted(expected.scalars)) or 'none'}")
+    _check_stats(content, expected)
+    return unpack(content, payload, agent_id)
 
 
 # Messages as they come from a peer. Text in them is cleaned here, before anything else sees it.
@@ -234,40 +206,35 @@ def _vector(data: bytes, dtype: np.dtype[Any], what: str) -> NDArray[Any]:
     return np.frombuffer(data, dtype)
 
 
-def _unpack_moments(content: pb.Moments | None) -> tuple[Moments | None, tuple[bytes, ...]]:
-    if content is None:
-        return None, ()
-    mean, m2 = (_vector(data, _DOUBLE, "moments").astype(np.float64) for data in (content.mean, content.m2))
-    return Moments(content.count, mean, m2), (content.mean, content.m2)
-
-
-def _check(checksum: int, parts: Iterable[bytes]) -> None:
-    if checksum != _checksum(parts):
+def _moments(contents: Iterable[pb.Moments], sent: int, vector: bytes, what: str) -> dict[str, Moments]:
+    """Unpacked, once the checksum over `vector` and them agrees."""
+    try:
+        moments, parts = unpack_moments(contents)
+    except ValueError as error:
+        raise Refused(f"{what}: no whole number of 64 bit floats") from error
+    if sent != checksum((vector, *parts)):
         raise Damaged("checksum: the vectors are not what was sent")
+    return moments
 
 
-def _check_moments(moments: Moments | None, expected: Expected) -> None:
+def _check_moments(moments: Moments, quantities: int, samples: int) -> None:
     """Shared scaling is worth an attack: one report with absurd moments would blind every agent."""
-    if (moments is None) != (expected.observations is None):
-        raise Refused("moments: missing" if moments is None else "moments: this federation shares none")
-    if moments is None:
-        return
-    if not moments.mean.size == moments.m2.size == expected.observations:
+    if not moments.mean.size == moments.m2.size == quantities:
         sizes = f"{moments.mean.size} and {moments.m2.size}"
-        raise Refused(f"moments: {sizes} numbers, an observation has {expected.observations}")
-    if not 1 <= moments.count <= expected.samples:
-        raise Refused(f"moments: a count of {moments.count:.3g}, a report has at most {expected.samples} samples")
+        raise Refused(f"moments: {sizes} numbers, expected {quantities}")
+    if not 1 <= moments.count <= samples:
+        raise Refused(f"moments: a count of {moments.count:.3g}, a report has at most {samples} samples")
     deviation = np.sqrt(np.abs(moments.m2) / moments.count)
     inside = (np.abs(moments.mean) <= LARGEST_OBSERVATION) & (deviation <= LARGEST_OBSERVATION)  # NaN is outside
     if not inside.all():
         raise Refused(f"moments: beyond {LARGEST_OBSERVATION:.0e} or not finite")
 
 
-def _check_statistics(statistics: Moments, observations: int | None) -> None:
+def _check_statistics(statistics: Moments, quantities: int) -> None:
     """An agent's compiled code reads as many numbers as an observation has, and divides by their deviations."""
     count, mean, m2 = statistics.count, statistics.mean, statistics.m2
-    if not mean.size == m2.size == observations:
-        raise Refused(f"statistics: {mean.size} and {m2.size} numbers, an observation has {observations}")
+    if not mean.size == m2.size == quantities:
+        raise Refused(f"statistics: {mean.size} and {m2.size} numbers, expected {quantities}")
     if not 0 < count < math.inf:
         raise Refused(f"statistics: a count of {count:.3g}")
     # of reports that each keep the bound; merging moves their means apart, which adds to the deviation
@@ -276,16 +243,15 @@ def _check_statistics(statistics: Moments, observations: int | None) -> None:
         raise Refused(f"statistics: beyond {LARGEST_OBSERVATION:.0e}, negative or not finite")
 
 
-def _stats(content: pb.Report, expected: Expected) -> Stats:
+def _check_stats(content: pb.Report, expected: Expected) -> None:
     """Only recorded, but a number that does not fit a database would stop the record, and many would fill it."""
     sizes = len(content.returns), len(content.lengths), len(content.extra)
     if max(sizes[:2]) > min(expected.samples, MOST_EPISODES) or sizes[2] > MOST_EXTRA:
         raise Refused("stats: {} returns, {} lengths and {} other numbers".format(*sizes))
-    returns, lengths, extra = tuple(content.returns), tuple(content.lengths), dict(content.extra)
-    if max(content.steps, *lengths, 0) > LARGEST_COUNT:
+    returns, extra = content.returns, dict(content.extra)
+    if max(content.steps, *content.lengths, 0) > LARGEST_COUNT:
         raise Refused("stats: more steps than a run can have")
     if not all(abs(value) <= LARGEST_RETURN for value in returns):
         raise Refused(f"stats: a return beyond {LARGEST_RETURN:.0e} or not finite")
     if not all(math.isfinite(value) and len(name) <= 64 and name.isprintable() for name, value in extra.items()):
         raise Refused("stats: a value that is not finite, or a name that is too long or cannot be printed")
-    return Stats(content.steps, returns, lengths, extra)

@@ -37,7 +37,7 @@ class Worker:
             one_thread()
             self._workload = build(config)
             self.state = self._workload.start(agent_id) if kept is None else kept
-            return expected(config, self._workload)
+            return expected(self._workload)
 
         return await self._submit(job)
 
@@ -48,6 +48,19 @@ class Worker:
             return report
 
         return await self._submit(job)
+
+    @property
+    def fetches_late(self) -> bool:
+        return self._workload is not None and self._workload.exchange.late_fetch
+
+    async def prepare(self, agent_id: int) -> None:
+        """What an agent that fetches late does before it asks for a Task."""
+
+        def job() -> None:
+            assert self._workload is not None
+            self.state = self._workload.prepare(self.state, agent_id)
+
+        await self._submit(job)
 
     def close(self) -> None:
         self._jobs.put(None)

@@ -12,6 +12,7 @@ import ray
 from afedpg.engine.process import one_thread
 from afedpg.engine.workloads import BuildWorkload
 from afedpg.messages import AgentState, Floats, Task
+from afedpg.protocol.encoding import to_bytes
 
 INLINE_BYTES = 100 << 10  # what Ray sends with a call or its answer instead of through the object store
 
@@ -43,11 +44,15 @@ class Actor:
         return platform.node(), ray.get_runtime_context().get_node_id()
 
     @ray.method(num_returns=2)  # type: ignore[untyped-decorator]
-    def work(self, content: bytes, theta: Floats | None = None) -> tuple[Any, Any]:
+    def work(self, content: bytes, theta: Floats | None = None) -> tuple[bytes, Any]:
         """A Task to a Report and the state after it, all packed; `theta` is the Task's where it was stored."""
         task: Task = unpacked(content)
         if theta is not None:
             task = replace(task, theta=theta)
         self._state, report = self._workload.work(self._state, task)
         size = sum(array.nbytes for array in self._state.values())
-        return packed(report, report.gradient.nbytes), packed(self._state, size)
+        return to_bytes(report), packed(self._state, size)
+
+    def prepare(self, agent_id: int) -> None:
+        """What an agent that fetches late does before it asks for a Task. Its state before it can be had again."""
+        self._state = self._workload.prepare(self._state, agent_id)

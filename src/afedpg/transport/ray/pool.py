@@ -23,9 +23,10 @@ from ray.exceptions import GetTimeoutError, NodeDiedError, RayActorError, RayErr
 from afedpg.engine.live import LiveEngine, in_loop
 from afedpg.engine.workloads import BuildWorkload
 from afedpg.errors import AfedpgError
-from afedpg.messages import AgentState, Report, Task
+from afedpg.messages import AgentState, Task
+from afedpg.printable import of_peer
+from afedpg.protocol.encoding import from_bytes
 from afedpg.record.states import stack_states, unstack_states
-from afedpg.terminal.text import of_peer
 from afedpg.transport.ray.actor import INLINE_BYTES, Actor, packed, unpacked
 
 GATHER_SECONDS = 60.0
@@ -112,7 +113,7 @@ class RaySlot:
 
     async def _answer(self, engine: LiveEngine, report: Any, state: Any) -> None:
         try:
-            arrived: Report = unpacked(await report)
+            arrived = from_bytes(await report)
         except RayError:
             await _settled(state)  # or Ray would complain of an error that nobody has looked at
             raise
@@ -121,10 +122,14 @@ class RaySlot:
         self._failures = 0
         self.newest, self.behind = state, False  # first: a checkpoint that the report brings about goes with its state
         member = engine.members[self.agent_id]
-        member.bytes_up += arrived.gradient.nbytes
-        member.bytes_down += arrived.gradient.nbytes
+        member.bytes_up += arrived.payload.nbytes
+        member.bytes_down += 4 * engine.federation.server.theta.size
         engine.heard(self.agent_id)
         engine.report(arrived)
+        if engine.federation.rule.exchange.late_fetch and self._answers.empty():
+            await self._actor.prepare.remote(self.agent_id)
+            engine.heard(self.agent_id)
+            engine.fetch(self.agent_id)
 
     def _count(self, error: RayError) -> None:
         """Nodes leave, and an actor may be killed: that is what the next one is for. What the work itself raises will

@@ -25,16 +25,18 @@ class SettingsReply(_message.Message):
     def __init__(self, agent: _Optional[int] = ..., settings: _Optional[str] = ..., starts: _Optional[int] = ...) -> None: ...
 
 class FromAgent(_message.Message):
-    __slots__ = ("join", "report", "heartbeat", "leave")
+    __slots__ = ("join", "report", "heartbeat", "leave", "fetch")
     JOIN_FIELD_NUMBER: _ClassVar[int]
     REPORT_FIELD_NUMBER: _ClassVar[int]
     HEARTBEAT_FIELD_NUMBER: _ClassVar[int]
     LEAVE_FIELD_NUMBER: _ClassVar[int]
+    FETCH_FIELD_NUMBER: _ClassVar[int]
     join: Join
     report: Report
     heartbeat: Heartbeat
     leave: Leave
-    def __init__(self, join: _Optional[_Union[Join, _Mapping]] = ..., report: _Optional[_Union[Report, _Mapping]] = ..., heartbeat: _Optional[_Union[Heartbeat, _Mapping]] = ..., leave: _Optional[_Union[Leave, _Mapping]] = ...) -> None: ...
+    fetch: Fetch
+    def __init__(self, join: _Optional[_Union[Join, _Mapping]] = ..., report: _Optional[_Union[Report, _Mapping]] = ..., heartbeat: _Optional[_Union[Heartbeat, _Mapping]] = ..., leave: _Optional[_Union[Leave, _Mapping]] = ..., fetch: _Optional[_Union[Fetch, _Mapping]] = ...) -> None: ...
 
 class FromServer(_message.Message):
     __slots__ = ("welcome", "task", "refusal", "heartbeat", "finished")
@@ -79,14 +81,16 @@ class TaskId(_message.Message):
     def __init__(self, epoch: _Optional[int] = ..., counter: _Optional[int] = ...) -> None: ...
 
 class Moments(_message.Message):
-    __slots__ = ("count", "mean", "m2")
+    __slots__ = ("count", "mean", "m2", "name")
     COUNT_FIELD_NUMBER: _ClassVar[int]
     MEAN_FIELD_NUMBER: _ClassVar[int]
     M2_FIELD_NUMBER: _ClassVar[int]
+    NAME_FIELD_NUMBER: _ClassVar[int]
     count: float
     mean: bytes
     m2: bytes
-    def __init__(self, count: _Optional[float] = ..., mean: _Optional[bytes] = ..., m2: _Optional[bytes] = ...) -> None: ...
+    name: str
+    def __init__(self, count: _Optional[float] = ..., mean: _Optional[bytes] = ..., m2: _Optional[bytes] = ..., name: _Optional[str] = ...) -> None: ...
 
 class Task(_message.Message):
     __slots__ = ("task_id", "version", "theta", "statistics", "checksum")
@@ -98,13 +102,20 @@ class Task(_message.Message):
     task_id: TaskId
     version: int
     theta: bytes
-    statistics: Moments
+    statistics: _containers.RepeatedCompositeFieldContainer[Moments]
     checksum: int
-    def __init__(self, task_id: _Optional[_Union[TaskId, _Mapping]] = ..., version: _Optional[int] = ..., theta: _Optional[bytes] = ..., statistics: _Optional[_Union[Moments, _Mapping]] = ..., checksum: _Optional[int] = ...) -> None: ...
+    def __init__(self, task_id: _Optional[_Union[TaskId, _Mapping]] = ..., version: _Optional[int] = ..., theta: _Optional[bytes] = ..., statistics: _Optional[_Iterable[_Union[Moments, _Mapping]]] = ..., checksum: _Optional[int] = ...) -> None: ...
 
 class Report(_message.Message):
-    __slots__ = ("task_id", "version", "dtype", "gradient", "moments", "checksum", "steps", "returns", "lengths", "extra")
+    __slots__ = ("task_id", "version", "dtype", "payload", "moments", "checksum", "steps", "returns", "lengths", "extra", "scalars", "agent")
     class ExtraEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: float
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[float] = ...) -> None: ...
+    class ScalarsEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
         VALUE_FIELD_NUMBER: _ClassVar[int]
@@ -114,30 +125,38 @@ class Report(_message.Message):
     TASK_ID_FIELD_NUMBER: _ClassVar[int]
     VERSION_FIELD_NUMBER: _ClassVar[int]
     DTYPE_FIELD_NUMBER: _ClassVar[int]
-    GRADIENT_FIELD_NUMBER: _ClassVar[int]
+    PAYLOAD_FIELD_NUMBER: _ClassVar[int]
     MOMENTS_FIELD_NUMBER: _ClassVar[int]
     CHECKSUM_FIELD_NUMBER: _ClassVar[int]
     STEPS_FIELD_NUMBER: _ClassVar[int]
     RETURNS_FIELD_NUMBER: _ClassVar[int]
     LENGTHS_FIELD_NUMBER: _ClassVar[int]
     EXTRA_FIELD_NUMBER: _ClassVar[int]
+    SCALARS_FIELD_NUMBER: _ClassVar[int]
+    AGENT_FIELD_NUMBER: _ClassVar[int]
     task_id: TaskId
     version: int
     dtype: str
-    gradient: bytes
-    moments: Moments
+    payload: bytes
+    moments: _containers.RepeatedCompositeFieldContainer[Moments]
     checksum: int
     steps: int
     returns: _containers.RepeatedScalarFieldContainer[float]
     lengths: _containers.RepeatedScalarFieldContainer[int]
     extra: _containers.ScalarMap[str, float]
-    def __init__(self, task_id: _Optional[_Union[TaskId, _Mapping]] = ..., version: _Optional[int] = ..., dtype: _Optional[str] = ..., gradient: _Optional[bytes] = ..., moments: _Optional[_Union[Moments, _Mapping]] = ..., checksum: _Optional[int] = ..., steps: _Optional[int] = ..., returns: _Optional[_Iterable[float]] = ..., lengths: _Optional[_Iterable[int]] = ..., extra: _Optional[_Mapping[str, float]] = ...) -> None: ...
+    scalars: _containers.ScalarMap[str, float]
+    agent: int
+    def __init__(self, task_id: _Optional[_Union[TaskId, _Mapping]] = ..., version: _Optional[int] = ..., dtype: _Optional[str] = ..., payload: _Optional[bytes] = ..., moments: _Optional[_Iterable[_Union[Moments, _Mapping]]] = ..., checksum: _Optional[int] = ..., steps: _Optional[int] = ..., returns: _Optional[_Iterable[float]] = ..., lengths: _Optional[_Iterable[int]] = ..., extra: _Optional[_Mapping[str, float]] = ..., scalars: _Optional[_Mapping[str, float]] = ..., agent: _Optional[int] = ...) -> None: ...
 
 class Heartbeat(_message.Message):
     __slots__ = ()
     def __init__(self) -> None: ...
 
 class Leave(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class Fetch(_message.Message):
     __slots__ = ()
     def __init__(self) -> None: ...
 

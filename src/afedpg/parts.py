@@ -1,0 +1,167 @@
+"""Exchangeable parts by name: a shipped one, or FILE.py:NAME of the user's own, each with parameters of its own.
+
+    afedpg                                 a shipped part as it is
+    fedbuff:size=4                         with its parameters: those of its dataclass, declared with `option(...)`
+    rules.py:Damped:power=0.7              of a file: a dataclass with parameters, or a function without
+
+A part from a file is code, so nobody takes one from a server or from a stranger's run folder (record/trust.py).
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import importlib.util
+import re
+import sys
+import tomllib
+import typing
+from collections.abc import Callable, Iterator, Mapping
+from functools import cache
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from afedpg.config import PARTS, Config, coerce
+from afedpg.errors import ConfigError
+from afedpg.validation import check_entry
+
+_FORM = re.compile(r"(?:(?P<file>.*\.py):)?(?P<name>[^:]*)(?::(?P<values>.*))?", re.DOTALL)
+
+
+class Spec(NamedTuple):
+    """A part as it is written."""
+
+    file: str  # "" for a shipped one
+    name: str
+    values: dict[str, Any]
+
+
+def parse(kind: str, text: str) -> Spec:
+    found = _FORM.fullmatch(text)
+    if found is None or not found["name"]:
+        raise ConfigError(f"{kind}: '{text}' is not like NAME, NAME:key=value or FILE.py:NAME:key=value")
+    return Spec(found["file"] or "", found["name"], _read_values(kind, found["values"] or ""))
+
+
+def _read_values(kind: str, text: str) -> dict[str, Any]:
+    """key=value,... with values as in TOML; a word that is none of its values is itself."""
+    try:
+        return dict(tomllib.loads(f"values = {{{text}}}")["values"])
+    except (tomllib.TOMLDecodeError, RecursionError):
+        pass
+    values: dict[str, Any] = {}
+    for pair in filter(None, text.split(",")):
+        key, equals, value = pair.partition("=")
+        if not equals or not key.strip().isidentifier():
+            raise ConfigError(f"{kind}: '{text}' is not like key=value,other=value")
+        try:
+            values[key.strip()] = tomllib.loads(f"value = {value}")["value"]
+        except (tomllib.TOMLDecodeError, RecursionError):
+            values[key.strip()] = value.strip()
+    return values
+
+
+def absolute(kind: str, text: str) -> str:
+    """The same with its file's whole path: run.toml must mean the same wherever the run is resumed from."""
+    file = parse(kind, text).file
+    return text if not file else str(Path(file).absolute()) + text[len(file) :]
+
+
+def build(kind: str, text: str, shipped: Mapping[str, Any]) -> Any:
+    """The part: a shipped factory's, or what the user's file defines; its parameters checked against their bounds."""
+    spec = parse(kind, text)
+    if spec.file:
+        factory = load(kind, spec.file, spec.name)
+    elif spec.name in shipped:
+        factory = shipped[spec.name]
+    else:
+        known = ", ".join(shipped)
+        raise ConfigError(f"{kind}: unknown '{spec.name}'; choose from {known}, or give FILE.py:NAME")
+    if not dataclasses.is_dataclass(factory):
+        if spec.values:
+            raise ConfigError(f"{kind}: {spec.name} has no parameters; a dataclass with fields of option(...) has")
+        return factory() if isinstance(factory, type) else factory
+    return make(kind, spec.name, factory, spec.values)
+
+
+def make(kind: str, name: str, factory: Any, values: Mapping[str, Any]) -> Any:
+    fields = {entry.name: entry for entry in parameters(factory)}
+    for key in values:
+        if key not in fields:
+            raise ConfigError(f"{kind}: {name} has no parameter '{key}'; it has {', '.join(fields) or 'none'}")
+    try:
+        part = factory(**coerce(factory, values))
+        for key, entry in fields.items():
+            check_entry(entry, getattr(part, key))
+    except ConfigError as error:
+        raise ConfigError(f"{kind}: {name}: {error}") from error
+    return part
+
+
+def parameters(factory: Any) -> Iterator[dataclasses.Field[Any]]:
+    """A part's own, which are those of its fields that were declared with `option(...)`."""
+    return (entry for entry in dataclasses.fields(factory) if "help" in entry.metadata)
+
+
+def describe(name: str, factory: Any) -> str:
+    """A part's help: its first line, and a line per parameter."""
+    doc = (factory.__doc__ or "").strip().partition("\n")[0]
+    lines = [f"{name:24}{doc}"]
+    if dataclasses.is_dataclass(factory):
+        hints = typing.get_type_hints(factory)
+        for entry in parameters(factory):
+            kind = getattr(hints[entry.name], "__name__", str(hints[entry.name]))
+            bounds = _bounds(entry.metadata)
+            lines.append(f"    {entry.name:20}{entry.metadata['help']} ({kind}, default {entry.default}{bounds})")
+    return "\n".join(lines)
+
+
+def _bounds(metadata: Mapping[str, Any]) -> str:
+    words = {"above": "above", "at_least": "at least", "at_most": "at most"}
+    texts = [f"{word} {metadata[key]}" for key, word in words.items() if metadata[key] is not None]
+    texts += [f"one of {', '.join(metadata['choices'])}"] if metadata["choices"] else []
+    return "".join(f", {text}" for text in texts)
+
+
+@cache
+def load(kind: str, file: str, name: str) -> Callable[..., Any]:
+    """What the file defines under that name. The file is executed once per process."""
+    module = _module(kind, str(Path(file).absolute()))
+    part = getattr(module, name, None)
+    if not callable(part):
+        raise ConfigError(f"{kind}: {file} has no function or class '{name}'")
+    return part  # type: ignore[no-any-return]
+
+
+@cache
+def _module(kind: str, path: str) -> Any:
+    name = f"afedpg_parts_{hashlib.sha256(path.encode()).hexdigest()[:12]}_{Path(path).stem}"
+    spec = importlib.util.spec_from_file_location(name, path)
+    if spec is None or spec.loader is None or not Path(path).is_file():
+        raise ConfigError(f"{kind}: cannot read {path}")
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module  # a dataclass in the file looks its own module up
+    try:
+        spec.loader.exec_module(module)
+    except Exception as error:  # whatever a user's file raises, they want to know where
+        raise ConfigError(f"{kind}: {path} fails: {type(error).__name__}: {error}") from error
+    return module
+
+
+def chosen(config: Config) -> dict[str, str]:
+    """The parts of a configuration as they are written; "" is left out: the method's own."""
+    texts = {kind: getattr(config if section is None else getattr(config, section), kind) for kind, section in PARTS}
+    return {kind: text for kind, text in texts.items() if text}
+
+
+def files(config: Config) -> dict[str, str]:
+    """The files that a configuration's parts come from, by kind."""
+    return {kind: spec.file for kind, text in chosen(config).items() if (spec := parse(kind, text)).file}
+
+
+def code_of(file: str) -> str:
+    """A short digest of a file's content: a changed one is worth a warning."""
+    try:
+        return hashlib.sha256(Path(file).read_bytes()).hexdigest()[:16]
+    except OSError as error:
+        raise ConfigError(f"cannot read {file}: {error.strerror}") from error

@@ -1,0 +1,146 @@
+"""When is there a direction, and of which contributions is it made? An aggregator answers for every report.
+
+    Use(direction, reports)   a server step, now
+    Keep(task)                later: the contribution waits in `memory.kept`, or in what the aggregator made of it
+    Drop(reason)              never: counted as unused; no refusal
+
+What it remembers is arrays by name, a vector per agent, and the reports it keeps; the checkpoint holds all three. It
+has no clock and no randomness.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence, Set
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from afedpg.messages import Codec, Floats, Report, Vector
+
+
+class Given(NamedTuple):
+    """A report that was believed, with its contribution as the codec decodes it."""
+
+    report: Report
+    vector: Floats  # [parameters]
+    norm: float  # of the vector's steps, all groups together
+
+    @property
+    def agent(self) -> int:
+        return self.report.agent_id
+
+    @property
+    def version(self) -> int:
+        return self.report.version
+
+
+class Use(NamedTuple):
+    direction: Vector | Floats  # [parameters], not written to by anybody
+    reports: Sequence[Given]  # what went into it: a row each in the record
+    version: int | None = None  # the iteration it counts as taken at; None: the first report's
+    norm: float | None = None  # of the direction, where it is known
+
+
+class Keep(NamedTuple):
+    task: bool = True  # the agent gets its next Task now; else when its contribution was used
+
+
+class Drop(NamedTuple):
+    reason: str
+
+
+@dataclass
+class Memory:
+    """What an aggregator remembers. It may write to all of it."""
+
+    arrays: dict[str, NDArray[np.float64]] = field(default_factory=dict)
+    slots: dict[int, NDArray[np.float64]] = field(default_factory=dict)  # agent -> a vector; gone when it leaves
+    kept: list[Given] = field(default_factory=list)
+
+
+class Here(NamedTuple):
+    """Where the server stands."""
+
+    iteration: int
+    theta: Vector  # not to be written to
+    awaited: int  # agents at work whose report this step may still wait for
+    agents: Set[int]  # that take part; not to be written to
+    deadline: bool = False  # the round's time is over
+
+
+class Aggregator:
+    """What every aggregator is, and what it does unless it says otherwise.
+
+    `waits`: an agent whose contribution is kept gets no Task before it is used, so its memory holds a contribution of
+    each agent at most. A contribution of an agent that leaves meanwhile is then void, and so are all when the server is
+    started again; without it what is kept stays.
+    """
+
+    waits: bool = False
+
+    def start(self, parameters: int) -> dict[str, NDArray[np.float64]]:
+        """The arrays it remembers, as they are at the start."""
+        return {}
+
+    def vectors(self, agents: int) -> int:
+        """How many of theta's length it remembers at most; announced before a run starts."""
+        return 0
+
+    def take(self, given: Given, memory: Memory, here: Here) -> Use | Keep | Drop:
+        raise NotImplementedError
+
+    def changed(self, memory: Memory, here: Here) -> Use | None:
+        """Somebody left, or the deadline is over: is there a direction now?"""
+        return None
+
+
+@dataclass(frozen=True)
+class Each(Aggregator):
+    """Every contribution by itself, the moment it arrives."""
+
+    def take(self, given: Given, memory: Memory, here: Here) -> Use | Keep | Drop:
+        return Use(given.vector, (given,), given.version, given.norm)
+
+
+@dataclass(frozen=True)
+class All(Aggregator):
+    """The mean over all agents, one contribution each, once the last has come: synchronous rounds."""
+
+    waits = True
+
+    def vectors(self, agents: int) -> int:
+        return agents
+
+    def take(self, given: Given, memory: Memory, here: Here) -> Use | Keep | Drop:
+        if given.version < here.iteration:
+            return Drop(f"late: its round closed {here.iteration - given.version} iterations ago")
+        memory.kept.append(given)
+        return Keep(task=False) if here.awaited else self._close(memory)
+
+    def changed(self, memory: Memory, here: Here) -> Use | None:
+        over = here.deadline or not here.awaited
+        return self._close(memory) if memory.kept and over else None
+
+    def _close(self, memory: Memory) -> Use:
+        reports = sorted(memory.kept, key=lambda given: given.agent)  # arrival order leaves no trace
+        memory.kept.clear()
+        return Use(mean([given.vector for given in reports]), reports)
+
+
+def mean(vectors: Sequence[Floats]) -> Vector:
+    """In float64, summed in the order given."""
+    total = vectors[0].astype(np.float64)
+    for vector in vectors[1:]:
+        total += vector
+    total /= len(vectors)
+    return total
+
+
+AGGREGATORS: dict[str, type[Aggregator]] = {"each": Each, "all": All}
+
+
+def decoded(report: Report, codec: Codec, parameters: int) -> Given:
+    """Of a report that was believed before, as a checkpoint keeps it."""
+    return Given(report, codec.decode(report.payload, parameters), float("nan"))
