@@ -27,8 +27,8 @@ class Fold:
             self(Join(agent_id))
 
     def __call__(self, event: Event) -> list[Task]:
-        self.state, tasks = step(self.rule, self.state, event, self.limits)
-        own = [Task(t.task_id, t.agent_id, t.theta.copy(), t.version, t.statistics) for t in tasks]
+        self.state, self.outcome = step(self.rule, self.state, event, self.limits)
+        own = [Task(t.task_id, t.agent_id, t.theta.copy(), t.version, t.statistics) for t in self.outcome.tasks]
         self.tasks |= {task.agent_id: task for task in own}
         return own
 

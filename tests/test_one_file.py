@@ -35,7 +35,7 @@ class SyntheticAgent:
 
     def gradient(self, theta):
         self.state, report = self.workload.work(self.state, Task(TaskId(0, 0), self.number, theta, 0))
-        return report.gradient
+        return report.payload
 
 
 def both(one_file, problem, schedule):
@@ -84,7 +84,7 @@ def test_its_gradient_of_a_cartpole_rollout_is_the_engines(one_file):
         columns = (rollout.actions, rollout.rewards, after, rollout.terminated, rollout.truncated)
         mine = agent.estimate(theta.astype(np.float64), rollout.observations.astype(np.float64), *columns)
         state, report = workload.work(state, Task(TaskId(0, 0), 0, theta, 0))
-        assert np.linalg.norm(mine - report.gradient) <= 1e-5 * np.linalg.norm(mine)
+        assert np.linalg.norm(mine - report.payload) <= 1e-5 * np.linalg.norm(mine)
 
 
 def test_it_learns_cartpole(one_file):

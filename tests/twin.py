@@ -120,7 +120,7 @@ class Twin:
             return
         reports = [self.round[agent] for agent in sorted(self.round)]
         self.round.clear()
-        gradients = [report.gradient.astype(np.float64) for report in reports]
+        gradients = [report.payload.astype(np.float64) for report in reports]
         g = np.sum(gradients, axis=0) / len(gradients)
         assert g.any(), "the twin has no opinion on gradients of nothing but zeros"
         version, method = reports[0].version, self.config.method
@@ -139,7 +139,7 @@ class Twin:
         for report, gradient in zip(reports, gradients, strict=True):
             v = report.version
             row = (self.k, report.agent_id, v, self.k - v, alpha if has_alpha else math.nan, eta, length)
-            seen = b"" if report.moments is None else report.moments.mean.tobytes() + report.moments.m2.tobytes()
+            seen = b"".join(part.mean.tobytes() + part.m2.tobytes() for part in report.moments.values())
             self.counted.append(Counted(report.agent_id, gradient, seen, self.lookahead[v], row))
         self.k += 1
         self.lookahead[self.k] = (self.theta + ahead * step).astype(np.float32)

@@ -223,7 +223,7 @@ def test_an_agent_with_a_policy_of_ones_own():
     moved, second = follow(works[1], moved, 1, first=1)
     assert same(state, moved)
     assert same_reports(reports, first + second)
-    assert reports[0].gradient.sum() == pytest.approx(0, abs=1e-6)  # logits: a shift of all changes nothing
+    assert reports[0].payload.sum() == pytest.approx(0, abs=1e-6)  # logits: a shift of all changes nothing
     a3c = from_settings({"task": "CartPole-v1", "method": "a3c"})
     with pytest.raises(ConfigError, match="a3c"):
         EnvironmentWorkload(a3c, None, lambda observations, actions: Tabular(2))
@@ -235,7 +235,7 @@ def test_a3c_shares_value_parameters_and_costs_its_share():
     assert (shared.steps, shared.cost) == (32, 32 / 1024)
     assert (plain.steps, plain.cost) == (1024, 1.0)
     _, reports = follow(shared, shared.start(0), 3)
-    assert all(np.abs(report.gradient[plain.parameters :]).sum() > 0 for report in reports)
+    assert all(np.abs(report.payload[plain.parameters :]).sum() > 0 for report in reports)
 
 
 def test_observations_are_scaled_with_what_was_handed_out():
@@ -281,7 +281,7 @@ def test_a_report_is_what_its_settings_say(baseline, scale_advantages):
     values = work._baseline.values(state, np.concatenate([rollout.observations, rollout.cut_observations]))
     advantages = gae(rollout, values[: rollout.steps], values[rollout.steps :], 0.9, 0.3)  # of the baseline before
     advantages = standardized(advantages) if scale_advantages else advantages
-    np.testing.assert_array_equal(report.gradient, gradient.advantage_gradient(work.policy, theta, rollout, advantages))
+    np.testing.assert_array_equal(report.payload, gradient.advantage_gradient(work.policy, theta, rollout, advantages))
     np.testing.assert_array_equal(report.moments.mean, rollout.raw.mean(axis=0))  # as the environment gave them
     assert not np.array_equal(rollout.raw.astype(np.float32), rollout.observations)
 
@@ -290,4 +290,4 @@ def test_an_a3c_report_is_what_its_settings_say():
     work = workload("CartPole-v1", method="a3c", segment=32, gamma=0.9, entropy=0.3, value_weight=0.7)
     theta, _, rollout, report = second_report(work)
     expected = gradient.a3c(work.policy, theta, rollout, 0.9, entropy=0.3, value_weight=0.7)
-    np.testing.assert_array_equal(report.gradient, expected)
+    np.testing.assert_array_equal(report.payload, expected)

@@ -41,7 +41,7 @@ from afedpg.runs.parts import Own, configure
 from afedpg.runs.ray import serve
 from afedpg.runs.replay import replay
 from afedpg.runs.train import resume
-from afedpg.transport.ray import crowd as crowds
+from afedpg.transport.ray import pool as pools
 from afedpg.transport.ray.pool import RayPool
 
 pytestmark = pytest.mark.usefixtures("session")
@@ -133,7 +133,7 @@ def test_a_run_that_was_killed_goes_on_with_other_streams(tmp_path: Path, monkey
     check_draws(tmp_path / "run")
 
 
-@pytest.mark.parametrize("dimension", [20, crowds.INLINE_BYTES // 4 + 1], ids=["inline", "stored"])
+@pytest.mark.parametrize("dimension", [20, pools.INLINE_BYTES // 4 + 1], ids=["inline", "stored"])
 def test_a_round_of_fedpg_stores_a_large_theta_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, dimension: int
 ) -> None:
@@ -217,7 +217,7 @@ def test_an_agent_that_fails_is_not_started_for_ever(
         def work(self, state: AgentState, task: Task) -> tuple[AgentState, Report]:
             raise AfedpgError(f"agent {task.agent_id}: the door is locked")
 
-    monkeypatch.setattr(crowds, "LONGEST_PAUSE", 0.1)
+    monkeypatch.setattr(pools, "LONGEST_PAUSE", 0.1)
     config = configure("quadratic", None, {"engine": "ray", "agents": 1})
     with pytest.raises(AfedpgError, match=message):
         serve(new_parts(config, Own(), None), Broken(config))
@@ -245,7 +245,7 @@ def test_one_agent_that_always_dies_ends_the_run_though_others_work(
 
             return SimpleNamespace(start=start, work=work)
 
-    monkeypatch.setattr(crowds, "MOST_DEATHS", 3)
+    monkeypatch.setattr(pools, "MOST_DEATHS", 3)
     config = configure("quadratic", None, {"engine": "ray", "agents": 2, "iterations": 10**6})
     with pytest.raises(AfedpgError, match=r"^agent 1 died 3 times in a row without a gradient, at last .*: out of"):
         serve(new_parts(config, Own(), None), Deadly(config))
@@ -253,7 +253,7 @@ def test_one_agent_that_always_dies_ends_the_run_though_others_work(
 
 def test_the_log_says_what_agents_wait_for(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
     """More of a processor each than are free, because somebody else has them."""
-    monkeypatch.setattr(crowds, "PATIENCE", 0.2)
+    monkeypatch.setattr(pools, "PATIENCE", 0.2)
 
     @ray.remote(num_cpus=7)
     class Busy:
@@ -339,7 +339,7 @@ def test_a_state_that_is_slow_to_come_is_not_given_up(
     crowd = RayPool(Own().workload(config))
     (seat,) = crowd.seats
     seat.newest = slow.remote()
-    monkeypatch.setattr(crowds, "FETCH_SECONDS", 0.1)
+    monkeypatch.setattr(pools, "FETCH_SECONDS", 0.1)
     with caplog.at_level(logging.WARNING, "afedpg"):
         early = crowd.to_tree()
     assert "older states of 1 agents" in caplog.text

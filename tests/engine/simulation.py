@@ -9,10 +9,10 @@ import numpy as np
 
 from afedpg.engine.crew import Alone
 from afedpg.engine.federation import Federation
-from afedpg.engine.timing import Timing
+from afedpg.engine.timing import Timing, with_clock
 from afedpg.engine.virtual import VirtualEngine
 from afedpg.errors import AfedpgError
-from afedpg.messages import Arrival, Report, Stats
+from afedpg.messages import Arrival, Exchange, Report, Stats
 from afedpg.server import rules
 from afedpg.server.schedules import Constant
 from afedpg.server.state import initial_state
@@ -25,12 +25,13 @@ class Idle:
     parameters: int = 1
     cost: float = 1.0
     steps: int = 1
+    exchange: Exchange = Exchange()
 
     def start(self, agent_id):
         return {}
 
     def work(self, state, task):
-        return state, Report(task.task_id, task.agent_id, np.ones(1, np.float32), task.version, None, Stats(1))
+        return state, Report(task.task_id, task.agent_id, np.ones(1, np.float32), task.version, stats=Stats(1))
 
 
 class Deadly(Idle):
@@ -67,7 +68,7 @@ class Simulation:
 
 def simulate(timing, agents, gradients, method="afedpg"):
     """`timing` is a Timing or a function (agent, n) -> seconds."""
-    timing = timing if isinstance(timing, Timing) else Timing(timing)
+    timing = timing if isinstance(timing, Timing) else Timing(with_clock(timing))
     rule = rules.RECIPES[method](Constant(0.1), Constant(0.1))
     federation = Federation(rule, initial_state(rule, np.zeros(1)))
     engine = VirtualEngine(federation, Idle(), Alone(Idle()), timing, agents)

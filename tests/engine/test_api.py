@@ -15,10 +15,10 @@ from afedpg import Own, cli, replay, resume, train
 from afedpg.config import Config
 from afedpg.engine.federation import Federation
 from afedpg.errors import AfedpgError, ConfigError
+from afedpg.identity import identity
 from afedpg.messages import Join, Moments, Stats
 from afedpg.problems import Quadratic, make_problem
 from afedpg.record.database import read_evaluations
-from afedpg.runs.identity import identity
 from afedpg.runs.parts import check_own, configure
 from afedpg.runs.train import default_workers, run
 from afedpg.server import rules

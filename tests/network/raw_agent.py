@@ -41,7 +41,7 @@ class RawAgent:
         """The next Task; whatever comes before it is passed over."""
         while (message := self.next()).WhichOneof("content") != "task":
             pass
-        return wire.decode_task(message.task, 0, self.parameters)
+        return wire.decode_task(message.task, 0, wire.Expected(self.parameters))
 
     def refusal(self) -> str:
         while (message := self.next()).WhichOneof("content") != "refusal":

@@ -51,9 +51,7 @@ class Served:
         self.engine._done = asyncio.Event()
         self.engine._finished = lambda: server.gradients >= config.gradients
         text = terms(config)
-        agreed = Terms(
-            text, wire.fingerprint(config.task, self.workload.parameters, text), expected(config, self.workload)
-        )
+        agreed = Terms(text, wire.fingerprint(config.task, self.workload.parameters, text), expected(self.workload))
         self.service = Service(self.engine, Roster(folder / "agents.json"), agreed, False, "", None)
         self.config = config
 
@@ -73,7 +71,7 @@ class Served:
 
     def task_of(self, port: AgentPort) -> Task:
         expected = self.service.terms.expected
-        return wire.decode_task(port.context.newest("task"), port.agent_id, expected.parameters, expected.observations)
+        return wire.decode_task(port.context.newest("task"), port.agent_id, expected)
 
     def close(self) -> None:
         if self.federation.recorder is not None:

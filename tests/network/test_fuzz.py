@@ -63,7 +63,7 @@ def shuffle_fields(data: bytearray, generator: random.Random) -> None:
     message = pb.FromAgent()
     message.report.task_id.epoch = generator.getrandbits(64)
     message.report.version = generator.getrandbits(64)
-    message.report.gradient = generator.randbytes(generator.randrange(0, 8 * SIZE))
+    message.report.payload = generator.randbytes(generator.randrange(0, 8 * SIZE))
     message.report.dtype = generator.choice(["<f4", "<f8", "", "\u00e9" * 9])
     message.report.steps = generator.getrandbits(64)
     message.report.returns.extend([generator.choice([float("nan"), float("inf"), 1e308])])

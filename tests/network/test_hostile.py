@@ -22,7 +22,7 @@ CONFIG = from_settings({"task": "quadratic", "dimension": SIZE, "agents": 2})
 
 
 def good(task: Task) -> Report:
-    return Report(task.task_id, task.agent_id, np.ones(SIZE, np.float32), task.version, None, Stats(1))
+    return Report(task.task_id, task.agent_id, np.ones(SIZE, np.float32), task.version, stats=Stats(1))
 
 
 def lie(agent: RawAgent, report: Report) -> str:

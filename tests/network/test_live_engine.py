@@ -36,7 +36,7 @@ def live(folder: Path, test: Callable[[Served], Awaitable[None]], **settings: ob
 
 
 def answer(task: Task) -> bytes:
-    return encode_report(Report(task.task_id, task.agent_id, np.ones(SIZE, np.float32), task.version, None, Stats(1)))
+    return encode_report(Report(task.task_id, task.agent_id, np.ones(SIZE, np.float32), task.version, stats=Stats(1)))
 
 
 async def connected(served: Served, count: int) -> list[AgentPort]:
@@ -160,7 +160,7 @@ def test_a_deadline_that_was_given_stands(tmp_path: Path, deadline: float, itera
 async def refused(served: Served, port: AgentPort, times: int) -> None:
     for _ in range(times):
         task = served.task_of(port)
-        too_long = Report(task.task_id, task.agent_id, np.full(SIZE, 9.0, np.float32), task.version, None, Stats(1))
+        too_long = Report(task.task_id, task.agent_id, np.full(SIZE, 9.0, np.float32), task.version, stats=Stats(1))
         await served.send(port, encode_report(too_long))
 
 

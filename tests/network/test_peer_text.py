@@ -75,7 +75,7 @@ def test_every_text_of_a_message_is_cleaned_where_it_is_parsed() -> None:
     assert str(refused.value).isprintable()
 
 
-GOOD = Report(wire.TaskId(0, 1), 0, np.ones(SIZE, np.float32), 0, None, Stats(1))
+GOOD = Report(wire.TaskId(0, 1), 0, np.ones(SIZE, np.float32), 0, stats=Stats(1))
 
 
 def test_no_control_byte_of_an_agent_reaches_the_servers_log_or_its_record(tmp_path: Path) -> None:

@@ -88,7 +88,7 @@ def test_the_servers_terms_leave_an_agents_own_settings_alone() -> None:
             agree(own, wrong, 0, 0)
 
 
-GOOD = Report(TaskId(0, 1), 0, np.ones(3, np.float32), 0, None, Stats(1, (1.0,), (1,), {"loss": 0.5}))
+GOOD = Report(TaskId(0, 1), 0, np.ones(3, np.float32), 0, stats=Stats(1, (1.0,), (1,), {"loss": 0.5}))
 SPOILING = {
     "steps": Stats(2**41),
     "length": Stats(1, (), (2**41,)),

@@ -105,8 +105,8 @@ def works(workload, agent_id, count):
     for turn in range(count):
         state, report = workload.work(state, Task(TaskId(0, turn), agent_id, theta, turn))
         assert (report.task_id, report.agent_id, report.version) == (TaskId(0, turn), agent_id, turn)
-        assert report.gradient.dtype == np.float32
-        gradients.append(report.gradient.copy())
+        assert report.payload.dtype == np.float32
+        gradients.append(report.payload.copy())
     return np.array(gradients), state
 
 

@@ -70,7 +70,7 @@ def bits(value: Any) -> Any:
 
 def report(number: int, size: int = 4) -> Report:
     gradient = np.full(size, number, np.float32)
-    return Report(TaskId(0, number), number % 3, gradient, number, None, Stats(1, (float(number),), (1,)))
+    return Report(TaskId(0, number), number % 3, gradient, number, stats=Stats(1, (float(number),), (1,)))
 
 
 def write(folder: Path, events: list[Event], segment_bytes: int = 400) -> None:

@@ -61,8 +61,8 @@ def test_the_merged_statistics_go_out_with_the_next_task():
     [task] = server(answer(server.tasks[1], [1.0, 0.0], moments=two_pass(second)))
     whole = two_pass(np.concatenate([first, second]))
     assert (task.statistics.count, *task.statistics.mean, *task.statistics.m2) == (3, *whole.mean, *whole.m2)
-    assert server.state.arrivals[0].bytes_up == 2 * 4 + 3 * 8
-    assert server.state.arrivals[0].bytes_down == 2 * 4 + 3 * 8
+    assert server.outcome.arrivals[0].bytes_up == 2 * 4 + 3 * 8
+    assert server.outcome.arrivals[0].bytes_down == 2 * 4 + 3 * 8
 
 
 RULE = afedpg(Constant(0.1), Constant(0.1))
@@ -80,7 +80,7 @@ def honest(generator):
 
 def told(server, agent_id, moments):
     server(answer(server.tasks[agent_id], [1.0, 0.0], moments=moments))
-    assert server.state.rejected is None
+    assert server.outcome.rejected is None
 
 
 def deviation(server):

@@ -47,14 +47,14 @@ def test_a_gradient_that_is_none_changes_nothing_and_its_agent_gets_fresh_work(r
     before, old = server.bits, server.tasks[1]
     [task] = server(answer(old, gradient))
     assert server.bits == before
-    assert reason in server.state.rejected.reason
-    assert server.state.arrivals == []
+    assert reason in server.outcome.rejected.reason
+    assert server.outcome.arrivals == []
     assert (task.agent_id, task.version) == (1, server.state.iteration)
     assert task.task_id != old.task_id
     assert server(answer(old, FINE)) == []  # what it was given before is void
     assert server.bits == before
     server.answer(1, FINE)
-    assert server.state.rejected is None
+    assert server.outcome.rejected is None
 
 
 def test_a_gradient_above_the_bound_is_refused():
@@ -62,7 +62,7 @@ def test_a_gradient_above_the_bound_is_refused():
     before = server.bits
     [task] = server.answer(1, [3.0, 4.0, 0.1])
     assert (server.bits, task.version) == (before, 2)
-    assert "norm 5 is above the bound 5" in server.state.rejected.reason
+    assert "norm 5 is above the bound 5" in server.outcome.rejected.reason
     server.answer(2, [3.0, 4.0, 0.0])
     assert server.state.gradients == 3
 
@@ -72,7 +72,7 @@ def test_a_stale_report_is_refused_beyond_the_bound_alone():
     before = server.bits
     [task] = server.answer(1, FINE)  # version 0 at iteration 2
     assert (server.bits, task.version) == (before, 2)
-    assert "stale: delay 2" in server.state.rejected.reason
+    assert "stale: delay 2" in server.outcome.rejected.reason
     server.answer(0, FINE)
     server.answer(1, FINE)  # delay 1
     assert server.state.gradients == 4
@@ -100,7 +100,7 @@ def test_impossible_moments_are_refused_with_their_gradient(moments):
     [task] = server(answer(server.tasks[1], FINE, moments=moments))
     assert server.bits == before
     assert server.state.statistics is task.statistics is statistics
-    assert server.state.rejected.reason.startswith("moments: ")
+    assert server.outcome.rejected.reason.startswith("moments: ")
 
 
 @pytest.mark.parametrize("share", [0.4, 0.5, 0.8])
@@ -117,7 +117,7 @@ def test_no_agent_makes_up_more_than_its_share(share):
     assert share * gradients - 1 <= applied[0] <= share * gradients + 10
     for _ in range(20):
         server.answer(0, FINE)
-    assert server.state.rejected.reason.startswith("share: ")
+    assert server.outcome.rejected.reason.startswith("share: ")
     assert server.state.gradients < gradients + 20
 
 
@@ -128,7 +128,7 @@ def test_a_share_counts_on_after_a_checkpoint():
     server.state = from_tree(to_tree(server.state))
     server.answer(0, FINE)
     assert (server.state.gradients, server.state.applied) == (20, {0: 20})
-    assert server.state.rejected.reason == "share: 21 of 21 gradients would be this agent's, above the bound 0.5"
+    assert server.outcome.rejected.reason == "share: 21 of 21 gradients would be this agent's, above the bound 0.5"
 
 
 UNTOLD = {
@@ -150,7 +150,7 @@ def test_numbers_that_no_rollout_has_are_refused(rule, stats, reason):
     before, samples = server.bits, server.state.samples
     [task] = server(answer(server.tasks[1], FINE, stats=stats))
     assert (server.bits, server.state.samples, task.agent_id) == (before, samples, 1)
-    assert reason in server.state.rejected.reason
+    assert reason in server.outcome.rejected.reason
 
 
 TOLD = {
@@ -166,7 +166,7 @@ TOLD = {
 def test_numbers_that_a_rollout_can_have_are_believed(stats):
     server = server_with_history(limits=Limits.of(from_settings({"task": "CartPole-v1"})))
     server(answer(server.tasks[1], FINE, stats=stats))
-    assert server.state.rejected is None
+    assert server.outcome.rejected is None
 
 
 @pytest.mark.parametrize(
@@ -185,7 +185,7 @@ def test_a_report_sent_twice_is_applied_once_and_makes_no_second_task(rule):
     before, gradients, waiting = server.bits, server.state.gradients, len(server.state.waiting)
     assert server(report) == []
     assert (server.bits, server.state.gradients, len(server.state.waiting)) == (before, gradients, waiting)
-    assert "not outstanding" in server.state.rejected.reason
+    assert "not outstanding" in server.outcome.rejected.reason
 
 
 def test_reports_for_unknown_work_make_no_task():
@@ -218,7 +218,7 @@ def test_an_agent_that_left_is_forgotten():
     assert server(Rejected(1, "cut off on the wire")) == []
     assert server.bits == before
     [task] = server(Rejected(2, "cut off on the wire"))
-    assert (task.agent_id, server.state.rejected.reason) == (2, "cut off on the wire")
+    assert (task.agent_id, server.outcome.rejected.reason) == (2, "cut off on the wire")
 
 
 @pytest.mark.parametrize("rule", [RULE, ROUNDS], ids=["afedpg", "fedpg"])
@@ -235,6 +235,6 @@ def test_every_task_is_applied_at_most_once_whatever_is_sent_again(rule, data):
         else:
             tasks = server(Join(agent_id) if kind == "join" else Leave(agent_id))
         known += tasks
-        applied += [arrival.task_id for arrival in server.state.arrivals]
+        applied += [arrival.task_id for arrival in server.outcome.arrivals]
     assert len(set(applied)) == len(applied) == server.state.gradients
     assert len({task.task_id for task in known}) == len(known)

@@ -27,7 +27,7 @@ def test_the_average_knows_nothing_of_the_order_of_arrival(gradients, order):
     for agent_id in order:
         shuffled.answer(agent_id, gradients[agent_id])
     assert sorted_by_id.bits == shuffled.bits
-    assert sorted_by_id.state.arrivals == shuffled.state.arrivals
+    assert sorted_by_id.outcome.arrivals == shuffled.outcome.arrivals
 
 
 @given(arrays(np.float32, (3, 5), elements=st.floats(-10, 10, width=32)))
@@ -41,7 +41,7 @@ def test_a_round_is_one_step_with_the_mean(gradients):
     np.testing.assert_allclose(rounds.state.buffers["0.direction"], 0.2 * mean, rtol=1e-12, atol=1e-14)
     assert (rounds.state.iteration, rounds.state.gradients) == (1, 3)
     assert {task.version for task in tasks} == {1}
-    assert [(a.gradient, a.agent, a.delay) for a in rounds.state.arrivals] == [(1, 0, 0), (2, 1, 0), (3, 2, 0)]
+    assert [(a.gradient, a.agent, a.delay) for a in rounds.outcome.arrivals] == [(1, 0, 0), (2, 1, 0), (3, 2, 0)]
 
 
 @given(st.lists(arrays(np.float32, 3, elements=st.floats(-100, 100, width=32)), max_size=10))
@@ -63,7 +63,7 @@ def test_at_the_deadline_the_server_steps_with_what_it_has():
     before = server.bits
     [fresh] = server(answer(late, [1.0, 1.0]))  # too late: refused, but its agent is in the next round
     assert server.bits == before
-    assert "late: its round closed 1 iterations ago" in server.state.rejected.reason
+    assert "late: its round closed 1 iterations ago" in server.outcome.rejected.reason
     assert (fresh.agent_id, fresh.version) == (1, 1)
     for agent_id in range(3):
         tasks = server.answer(agent_id, [1.0, 1.0])
@@ -154,7 +154,7 @@ def test_a_restart_voids_what_was_handed_out_and_what_waits(recipe):
     [task] = server(Join(1))
     assert task.task_id.epoch == 1
     server.answer(1, [1.0, 0.0])
-    assert [arrival.agent for arrival in server.state.arrivals] == [1]
+    assert [arrival.agent for arrival in server.outcome.arrivals] == [1]
 
 
 @pytest.mark.parametrize("name", ["global", "fosp"])

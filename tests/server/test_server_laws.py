@@ -45,7 +45,7 @@ def test_a_step_is_exactly_eta_long(alpha, eta, gradients):
     for gradient in gradients:
         before = server.theta
         server.answer(0, gradient)
-        [arrival] = server.state.arrivals
+        [arrival] = server.outcome.arrivals
         moved = np.linalg.norm(server.theta - before)
         if gradient.any() and np.linalg.norm(server.state.buffers["0.direction"]) > 1e-100:
             assert moved == pytest.approx(eta, rel=1e-12)
@@ -107,7 +107,7 @@ def test_a_zero_direction_leaves_theta(recipe):
     [task] = server.answer(0, np.zeros(3))
     assert server.theta.tobytes() == before.tobytes()
     assert task.theta.tobytes() == before.astype(np.float32).tobytes()
-    assert (task.version, server.state.gradients, server.state.arrivals[0].step_length) == (1, 1, 0.0)
+    assert (task.version, server.state.gradients, server.outcome.arrivals[0].step_length) == (1, 1, 0.0)
 
 
 @pytest.mark.parametrize("recipe", [afedpg, afedpg_vanilla, fedpg, pg_plain, a3c])
@@ -118,7 +118,7 @@ def test_a_zero_gradient_moves_nothing_and_counts_as_an_arrival(recipe):
     [task] = server.answer(0, np.zeros(3))
     assert server.bits == before
     assert task.theta.tobytes() == old.theta.tobytes()
-    [arrival] = server.state.arrivals
+    [arrival] = server.outcome.arrivals
     assert (arrival.gradient, arrival.step_length, arrival.lookahead_length) == (2, 0.0, 0.0)
 
 
@@ -164,7 +164,7 @@ def test_alpha_belongs_to_the_version_and_eta_to_the_iteration():
     server = Fold(afedpg(lambda k, v: 1 / (v + 1), lambda k, v: 10.0**-k), np.zeros(2), agents=2)
     for agent_id, expected in [(0, (0, 0, 0, 1.0, 1.0)), (0, (1, 1, 0, 0.5, 0.1)), (1, (2, 0, 2, 1.0, 0.01))]:
         server.answer(agent_id, [1.0, 1.0])
-        [a] = server.state.arrivals
+        [a] = server.outcome.arrivals
         assert (a.iteration, a.version, a.delay, a.alpha, a.eta) == expected
         assert a.step_length == pytest.approx(a.eta, rel=1e-12)
     assert server.tasks[1].version == 3
@@ -177,7 +177,7 @@ def test_a_late_gradients_lookahead_is_stretched_by_its_own_alpha():
     server.answer(0, [1.0, 0.0])
     before = server.theta
     [task] = server.answer(1, [0.0, 1.0])
-    assert server.state.arrivals[0].lookahead_length == pytest.approx(0.1, rel=1e-12)
+    assert server.outcome.arrivals[0].lookahead_length == pytest.approx(0.1, rel=1e-12)
     np.testing.assert_allclose(task.theta, 2 * server.theta - before, rtol=1e-6)
 
 
@@ -250,7 +250,7 @@ def test_a_gradient_of_humanoids_length_is_applied_without_allocating(recipe):
     server = Fold(constant(recipe), np.zeros(size))
     reports = [answer(server.tasks[0], np.full(size, 1e-3, np.float32))]
     server(reports[0])
-    report = answer(server.tasks[0], reports[0].gradient)
+    report = answer(server.tasks[0], reports[0].payload)
     from afedpg.server.fold import step
 
     tracemalloc.start()

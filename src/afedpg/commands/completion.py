@@ -53,7 +53,9 @@ def _argument(action: argparse.Action) -> Argument:
 
 def _words() -> dict[str, tuple[str, ...]]:
     """Values of settings, and of what commands check for themselves; by the name argparse stores them under."""
-    settings = {entry.name: entry.metadata["choices"] for _, entry in configuration.options()}
+    settings = {
+        entry.name: entry.metadata["choices"] or entry.metadata["parts"] for _, entry in configuration.options()
+    }
     presets = dict.fromkeys(name.split(".", 1)[1] for name in configuration.presets())
     own = {"task": _tasks(), "preset": tuple(presets), "id": (*EXPERIMENTS, "all"), "scale": SCALES, "to": FORMATS}
     return {**settings, **own}

@@ -54,6 +54,7 @@ def _add_identity(parser: Any, what: str) -> None:
 
 def _server(options: argparse.Namespace) -> int:
     _one_thread_from_the_start()
+    from afedpg.parts import files
     from afedpg.record.folder import open_run
     from afedpg.record.trust import check_trust
     from afedpg.runs.parts import configure
@@ -67,7 +68,9 @@ def _server(options: argparse.Namespace) -> int:
     config = open_run(out).config() if going_on else configure(options.task, options.preset, given)
     with Display(config, quiet=options.json) as display:
         if going_on:
-            check_trust(config, trust=options.task == config.task)  # who names the task names its module
+            given = dict(given_settings(options))  # who names the task and the parts names their code
+            named = options.task == config.task and all(given.get(kind) for kind in files(config))
+            check_trust(config, trust=named)
             result = resume_server(
                 open_run(out), place, on_arrival=display, warn=display.warn, announce=display.announce,
                 on_port=_listens, accept_loss=options.accept_loss,
@@ -106,7 +109,7 @@ def _add_agent(commands: Any) -> None:
     parser.add_argument("--connect", metavar="HOST:PORT", required=True, help="the server")
     _add_identity(parser, "this agent's folder of `afedpg certs`")
     parser.add_argument("--name", default="", help="who this is, with --insecure; otherwise the certificate says")
-    add_own_settings(parser, "env_kwargs", "device", "sampler", "compute")
+    add_own_settings(parser, "env_kwargs", "device", "sampler", "compute", "estimator", "codec")
     parser.add_argument(
         "--state", metavar="FILE", help="keep this agent's state here, so that a restart goes on with it"
     )
@@ -122,6 +125,7 @@ def _agent(options: argparse.Namespace) -> int:
     from afedpg.transport.grpc.client import agent_main
     from afedpg.transport.grpc.membership import AgentOptions
     from afedpg.transport.grpc.roster import check_name
+    from afedpg.transport.grpc.terms import custom_parts
     from afedpg.transport.grpc.tls import Identity, require_loopback, split_address
 
     _log_to_stderr()
@@ -134,15 +138,17 @@ def _agent(options: argparse.Namespace) -> int:
     if options.insecure:
         require_loopback(host)
         check_name(options.name)
+    config = _own_config(options)
     agent = AgentOptions(
         options.connect,
-        _own_config(options),
+        config,
         lambda config: BuildWorkload(config)(),
         None if options.insecure else Identity.read(Path(options.cert)),
         options.name,
         seconds_per_gradient=options.seconds_per_gradient,
         state=None if options.state is None else Path(options.state),
         patience=options.patience,
+        custom=custom_parts(BuildWorkload(config)),
     )
     agent_main(agent, lambda reports: json.dumps({"reports": reports}) if options.json else f"{reports} reports")
 

@@ -53,10 +53,9 @@ def _add_option(group: Any, entry: dataclasses.Field[Any], hint: Any) -> None:
     common = {"dest": entry.name, "default": argparse.SUPPRESS, "help": help}
     if hint is bool:
         group.add_argument(flag, action=argparse.BooleanOptionalAction, **common)
-    elif entry.metadata["choices"]:
-        group.add_argument(
-            flag, metavar="NAME", **(common | {"help": f"{help}: {', '.join(entry.metadata['choices'])}"})
-        )
+    elif names := entry.metadata["choices"] or entry.metadata["parts"]:
+        beside = ", or FILE.py:NAME; `afedpg parts` has their parameters" if entry.metadata["parts"] else ""
+        group.add_argument(flag, metavar="NAME", **(common | {"help": f"{help}: {', '.join(names)}{beside}"}))
     else:
         group.add_argument(
             flag, type=_reader(hint), metavar=configuration.PATHS.get(entry.name, _metavar(hint)), **common

@@ -77,6 +77,7 @@ class Parts(NamedTuple):
     """A federation that is ready to be served."""
 
     config: Config
+    own: Own
     workload: Workload
     federation: Federation
     tree: dict[str, Any] | None  # the checkpoint it goes on from
@@ -86,7 +87,7 @@ class Parts(NamedTuple):
 def new_parts(config: Config, own: Own, on_arrival: OnArrival | None) -> Parts:
     workload, rule, server = prepare(config, own)
     federation = Federation(rule, server, None, on_arrival, Limits.of(config))
-    return Parts(config, workload, federation, None, 0.0)
+    return Parts(config, own, workload, federation, None, 0.0)
 
 
 def keep_record(parts: Parts, out: Path | None) -> None:
@@ -137,7 +138,7 @@ def restored_parts(
         federation.apply(Restart(), seconds)
         recorder.journal.sync()
         on_failure.pop_all()
-    return Parts(config, workload, federation, tree, seconds)
+    return Parts(config, own, workload, federation, tree, seconds)
 
 
 class _Refolded(NamedTuple):

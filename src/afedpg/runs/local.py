@@ -129,12 +129,13 @@ def _agent(build: BuildWorkload, port: int, name: str, token: str) -> None:
     one_thread()
     from afedpg.transport.grpc.client import agent_main
     from afedpg.transport.grpc.membership import AgentOptions
+    from afedpg.transport.grpc.terms import custom_parts
 
     config = build.config
-    own = Config(task=config.task, agents=config.agents, agent=config.agent)
+    own = Config(task=config.task, agents=config.agents, agent=config.agent, codec=config.codec)
 
     def build_agreed(agreed: Config) -> Workload:
         return replace(build, config=agreed)()
 
-    options = AgentOptions(f"127.0.0.1:{port}", own, build_agreed, name=name, token=token)
+    options = AgentOptions(f"127.0.0.1:{port}", own, build_agreed, name=name, token=token, custom=custom_parts(build))
     agent_main(options, lambda reports: "")

@@ -15,10 +15,10 @@ from afedpg.engine.own_schedules import Checked
 from afedpg.engine.process import one_thread
 from afedpg.engine.workloads import BuildWorkload, MakeEnv, MakePolicy
 from afedpg.errors import ConfigError
+from afedpg.identity import identity
 from afedpg.messages import Codec, Workload
 from afedpg.record import checkpoint
 from afedpg.record import folder as folders
-from afedpg.runs.identity import identity
 from afedpg.server.aggregators import AGGREGATORS, Aggregator
 from afedpg.server.rules import RECIPES, Recipe, ServerRule, make_rule
 from afedpg.server.schedules import Schedule

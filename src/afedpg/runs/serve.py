@@ -24,7 +24,7 @@ from afedpg.runs.session import Result
 from afedpg.transport.grpc.listener import Listener, listening
 from afedpg.transport.grpc.roster import Roster, read_list
 from afedpg.transport.grpc.service import Service, Terms
-from afedpg.transport.grpc.terms import expected, terms
+from afedpg.transport.grpc.terms import custom_parts, expected, terms
 from afedpg.transport.grpc.tls import Identity, require_loopback, split_address
 from afedpg.transport.grpc.wire import fingerprint
 
@@ -156,7 +156,7 @@ def _serve(
 
 def _transport(parts: Parts, place: Place, listener: Listener, roster: Roster, opened: Callable[[], None]) -> Transport:
     config, workload, recorder = parts.config, parts.workload, parts.federation.recorder
-    text = terms(config)
+    text = terms(config, custom_parts(parts.own.workload(config)))
     agreed = Terms(text, fingerprint(config.environment, workload.parameters, text), expected(workload))
     sync = recorder.journal.sync if config.network.durable and recorder is not None else None
 

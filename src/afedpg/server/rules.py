@@ -49,22 +49,27 @@ class ServerRule:
 
 
 def afedpg(alpha: Schedule, eta: Schedule) -> ServerRule:
+    """Mix, normalize, step and look ahead at every arrival: the paper's Algorithm 1."""
     return ServerRule(Chain(Mix(alpha), Normalize(), Scale(eta)), LookAhead(alpha), alpha, eta)
 
 
 def afedpg_vanilla(alpha: Schedule, eta: Schedule) -> ServerRule:
+    """afedpg without the lookahead."""
     return replace(afedpg(alpha, eta), broadcast=SendTheta())
 
 
 def fedpg(alpha: Schedule, eta: Schedule) -> ServerRule:
+    """afedpg in synchronous rounds: a step with the mean of all agents' gradients."""
     return replace(afedpg(alpha, eta), aggregator=All())
 
 
 def pg_plain(alpha: Schedule, eta: Schedule) -> ServerRule:
+    """eta times the gradient, one agent."""
     return ServerRule(Scale(eta), SendTheta(), None, eta)
 
 
 def a3c(alpha: Schedule, eta: Schedule) -> ServerRule:
+    """RMSProp with statistics shared by all agents; comes with the estimator a3c and segments of 32 steps."""
     return ServerRule(Chain(RMSProp(), Scale(eta)), SendTheta(), None, eta)
 
 

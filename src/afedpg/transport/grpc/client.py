@@ -89,7 +89,8 @@ class Agent(Membership):
         reply = wire.settings_reply(data)
         kept = self.keep.load(reply.agent, reply.settings)
         try:
-            config = agree(self.options.config, reply.settings, reply.agent, 0 if kept is not None else reply.starts)
+            starts = 0 if kept is not None else reply.starts
+            config = agree(self.options.config, reply.settings, reply.agent, starts, self.options.custom)
         except Refused as error:
             raise Unwelcome(f"cannot work for {self.options.connect}: {error}") from error
         self.expected = await self.worker.build(self.options.build, config, reply.agent, kept)

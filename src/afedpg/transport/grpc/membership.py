@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import random
 import time
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from afedpg.config import Config
@@ -31,6 +31,7 @@ class AgentOptions:
     seconds_per_gradient: float = 0.0  # emulates a slower machine
     state: Path | None = None
     patience: float = 0.0  # seconds without a server after which it gives up; 0: never
+    custom: Mapping[str, str] = field(default_factory=dict)  # parts that do not ship; see terms.custom_parts
 
 
 class Pause:

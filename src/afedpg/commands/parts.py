@@ -1,0 +1,65 @@
+"""`afedpg parts`: the exchangeable parts of a run, with the parameters of each."""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from afedpg.commands.parser import command
+from afedpg.config import PARTS, TIMINGS
+from afedpg.errors import ConfigError
+
+KINDS = tuple(kind for kind, _ in PARTS)
+
+
+def add_commands(commands: Any) -> None:
+    help = "list methods, estimators, aggregators, codecs and timing models, with the parameters of each"
+    parser = command(commands, "parts", help, "afedpg parts aggregator", _parts)
+    parser.add_argument("kind", nargs="?", metavar="KIND", help=f"one of {', '.join(KINDS)}; default: all")
+    parser.add_argument("name", nargs="?", metavar="NAME", help="one of them, or FILE.py:NAME of your own")
+
+
+def _parts(options: argparse.Namespace) -> int:
+    from afedpg.parts import describe, load, parameters, parse
+
+    if options.kind is not None and options.kind not in KINDS:
+        raise ConfigError(f"kind: unknown '{options.kind}'; choose from {', '.join(KINDS)}")
+    found: dict[str, dict[str, Any]] = {}
+    for kind in (options.kind,) if options.kind else KINDS:
+        shipped = _shipped(kind)
+        if options.name is not None:
+            file, name, _ = parse(kind, options.name)
+            if not file and name not in shipped:
+                raise ConfigError(f"{kind}: unknown '{name}'; choose from {', '.join(shipped)}, or give FILE.py:NAME")
+            shipped = {options.name: load(kind, file, name) if file else shipped[name]}
+        found[kind] = dict(shipped)
+    if options.json:
+        names = {kind: {name: _named(part, parameters) for name, part in of.items()} for kind, of in found.items()}
+        print(json.dumps(names))
+        return 0
+    for kind, parts in found.items():
+        print(f"--{kind}")
+        for name, part in parts.items():
+            print(describe(f"  {name}", part) if part is not None else f"  {name}")
+    return 0
+
+
+def _named(part: Any, parameters: Any) -> dict[str, str]:
+    known = dataclasses.is_dataclass(part)
+    return {entry.name: entry.metadata["help"] for entry in parameters(part)} if known else {}
+
+
+def _shipped(kind: str) -> Mapping[str, Any]:
+    from afedpg.engine.workloads import CODECS
+    from afedpg.server.aggregators import AGGREGATORS
+    from afedpg.server.rules import RECIPES
+
+    if kind == "estimator":
+        from afedpg.agent.estimators.shipped import SHIPPED
+
+        return SHIPPED
+    timings: dict[str, Any] = dict.fromkeys(TIMINGS)
+    return {"method": RECIPES, "aggregator": AGGREGATORS, "codec": CODECS, "timing": timings}[kind]
