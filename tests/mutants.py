@@ -47,6 +47,7 @@ TEXT = "tests/network/test_peer_text.py"
 STRANGERS = "tests/network/test_strangers.py"
 STEPS = "tests/compute/test_local_steps.py"
 COMPUTE = "tests/compute/test_compute_kernels.py"
+ACTIVATIONS = "tests/agent/test_activations.py"
 
 
 @dataclass(frozen=True)
@@ -325,6 +326,19 @@ MUTANTS = [
            f"{COMPUTE} fisher"),
     Mutant("a block of rows too few", "agent/compute/products.py",
            "if m + 2 <= rows:", "if m + 3 <= rows:", f"{COMPUTE} fit or wide or values"),
+    # Activation and mean.
+    Mutant("tanh layers leave out what is negative", "policy/forward.py",
+           "np.float32(-2 if network.tanh_layers else 0)", "np.float32(0)", f"{ACTIVATIONS} acts"),
+    Mutant("every mean is squashed where actions are drawn", "policy/forward.py",
+           "np.tanh(outputs[i]) if network.squashed else outputs[i]", "np.tanh(outputs[i])", f"{ACTIVATIONS} acts"),
+    Mutant("every mean is squashed in torch", "policy/mlp.py",
+           'torch.tanh(output) if self.mean == "tanh" else output', "torch.tanh(output)", f"{ACTIVATIONS} formula"),
+    Mutant("the kernels do not hear of the activation", "agent/compute/choice.py",
+           'policy.activation == "tanh", policy.mean', 'False, policy.mean', f"{ACTIVATIONS} kernels"),
+    Mutant("every mean is squashed in ONNX", "export/onnx_file.py",
+           'if file.policy["mean"] == "tanh" else output', "", "tests/agent/test_onnx.py activation"),
+    Mutant("files without an activation are not read", "export/policy_file.py",
+           "return USUAL | described if", "return described if", f"{POLICY} neither"),
 ]  # fmt: skip
 
 

@@ -105,6 +105,10 @@ class AgentConfig:
     hidden: tuple[int, ...] = option(
         (64, 64), "widths of the policy's hidden layers", at_least=1, at_most=WIDEST, term=True
     )
+    activation: str = option("relu", "of the policy's hidden layers", ("relu", "tanh"), term=True)
+    mean: str = option(
+        "tanh", "the Gaussian policy's mean: tanh(MLP), within the action bounds, or MLP", ("tanh", "linear"), term=True
+    )
     log_std: float = option(
         0.0, "the Gaussian policy's log standard deviation at the start", at_least=-20, at_most=20, term=True
     )

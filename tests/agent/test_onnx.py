@@ -35,10 +35,10 @@ ACTIONS = {
 }
 
 
-def file_of(observation_space, action_space, hidden=(16, 16), scaled=True, value_hidden=None):
+def file_of(observation_space, action_space, hidden=(16, 16), scaled=True, value_hidden=None, **kinds):
     observations, actions = observations_of(observation_space), actions_of(action_space)
     gaussian = isinstance(action_space, spaces.Box)
-    policy = MlpPolicy(observations.size, actions.size, gaussian, hidden, 0.0, value_hidden)
+    policy = MlpPolicy(observations.size, actions.size, gaussian, hidden, 0.0, value_hidden, **kinds)
     draws = np.random.default_rng(1)
     theta = policy.initial_theta(draws) + 0.3 * draws.standard_normal(policy.layout.size)
     size = observations.size
@@ -95,6 +95,15 @@ def test_every_observation_space(name):
 def test_every_network(settings):
     BOX.seed(0)
     assert_same(file_of(BOX, ACTIONS["discrete"], **settings), [BOX.sample() for _ in range(200)])
+
+
+@pytest.mark.parametrize("actions", ACTIONS)
+@pytest.mark.parametrize(("activation", "mean"), [("tanh", "tanh"), ("relu", "linear"), ("tanh", "linear")])
+def test_every_activation_and_mean(activation, mean, actions):
+    """A linear mean of this theta is often beyond the bounds."""
+    BOX.seed(0)
+    file = file_of(BOX, ACTIONS[actions], activation=activation, mean=mean)
+    assert_same(file, [BOX.sample() for _ in range(200)])
 
 
 def test_the_model_says_what_it_is():

@@ -34,8 +34,9 @@ class Mixed(Walk):
         return {"where": state.copy(), "kind": np.int64(self.steps % 3)}, *rest
 
 
-def saved(folder, task, make_env=None):
-    work = EnvironmentWorkload(from_settings({"task": task, "hidden": (8, 8), "sampler": "gymnasium"}), make_env)
+def saved(folder, task, make_env=None, **more):
+    settings = {"task": task, "hidden": (8, 8), "sampler": "gymnasium"} | more
+    work = EnvironmentWorkload(from_settings(settings), make_env)
     theta = work.initial_theta() + 0.3 * np.random.default_rng(0).standard_normal(work.parameters)
     size = work.environments.observations.size
     statistics = Moments(50.0, np.linspace(-1, 1, size), np.linspace(20, 60, size))
@@ -109,6 +110,32 @@ def test_the_file_says_everything(tmp_path):
     assert [getattr(again, name) for name in plain] == [getattr(file, name) for name in plain]
     tensors.write(tmp_path / "policy.safetensors", *contents(replace(file, statistics=None)))
     assert read_policy(tmp_path).statistics is None
+
+
+@pytest.mark.parametrize("task", ["Pendulum-v1", "CartPole-v1"])
+@pytest.mark.parametrize("activation", ["relu", "tanh"])
+@pytest.mark.parametrize("mean", ["tanh", "linear"])
+def test_activation_and_mean_come_back_with_the_file(tmp_path, task, activation, mean):
+    workload, file = saved(tmp_path, task, activation=activation, mean=mean)
+    loaded = load_policy(tmp_path)
+    assert (loaded.file.policy["activation"], loaded.file.policy["mean"]) == (activation, mean)
+    actor, scale = workload.policy.actor(file.theta), scaling(file.statistics, loaded._observations.size)
+    for row in np.random.default_rng(0).standard_normal((50, loaded._observations.size)):
+        np.testing.assert_array_equal(loaded.act(row), loaded._actions.to_environment(actor.mode(scale(row))))
+
+
+def test_files_that_say_neither_activation_nor_mean_are_relu_and_tanh(tmp_path):
+    """As all files before these settings; and a file of the usual ones is readable for programs before them."""
+    _, file = saved(tmp_path, "Pendulum-v1")
+    arrays, metadata = contents(file)
+    assert metadata["format"] == "afedpg-policy-1"
+    rows, now = np.random.default_rng(0).standard_normal((20, 3)), load_policy(tmp_path)
+    older = {key: value for key, value in file.policy.items() if key not in ("activation", "mean")}
+    tensors.write(tmp_path / "policy.safetensors", arrays, metadata | {"policy": json.dumps(older)})
+    before = load_policy(tmp_path)
+    np.testing.assert_array_equal(before.predict(rows)[0], now.predict(rows)[0])
+    for kinds in ({"activation": "tanh"}, {"mean": "linear"}):
+        assert contents(replace(file, policy=file.policy | kinds))[1]["format"] == "afedpg-policy-2"
 
 
 def test_a_policy_of_ones_own_is_read_but_not_run(tmp_path):
@@ -198,6 +225,7 @@ def spoiled(arrays, metadata):
     for key, values in {
         "observations": (3, 5, 10**12, -1, "4", None), "actions": (1, 3, None), "gaussian": (True, "no"),
         "hidden": ([], [8], [8, 8, 8], [4, 16], [8.5, 8], None, "88", [10**12, 8]), "value_hidden": ([8], 3),
+        "activation": ("gelu", None, 1), "mean": ("relu", None, ["tanh"]),
     }.items():  # fmt: skip
         for value in values:
             yield arrays, metadata | {"policy": json.dumps(policy | {key: value})}

@@ -27,6 +27,8 @@ TASKS: list[dict[str, Any]] = [
     {"task": "CartPole-v1", "steps": 500, "estimator": "reinforce"},
     {"task": "Pendulum-v1", "steps": 96},
     {"task": "Pendulum-v1", "steps": 96, "baseline": "linear"},
+    {"task": "Pendulum-v1", "steps": 96, "activation": "tanh", "mean": "linear"},
+    {"task": "CartPole-v1", "steps": 96, "activation": "tanh"},
 ]
 
 

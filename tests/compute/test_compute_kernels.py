@@ -13,10 +13,10 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 from torch_reference import Net, exact, fisher_product, gradient, random_theta
 
-from afedpg.agent.compute.elementwise import tanh
 from afedpg.agent.compute.kernels import CriticKernels, PolicyKernels
 from afedpg.agent.compute.objectives import Clipped
 from afedpg.compiled import fast_jit
+from afedpg.policy.tanh import tanh
 
 TOLERANCE = 1e-5
 KINDS = ("usual", "no observation", "one state", "one extreme state", "few weights", "no weights")

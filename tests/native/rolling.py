@@ -30,11 +30,13 @@ class Pair:
         make_env: MakeEnv | None = None,
         hidden: tuple[int, ...] = (32, 32),
         limit: int = 16,
+        activation: str = "relu",
+        mean: str = "tanh",
     ) -> None:
         config = from_settings({"task": task, "agents": 4, "env_kwargs": kwargs or {}})
         self.ours, self.theirs = (Environments(config, make_env, limit) for _ in range(2))
         observations, actions = self.ours.observations.size, self.ours.actions.size
-        self.policy = MlpPolicy(observations, actions, gaussian=True, hidden=hidden)
+        self.policy = MlpPolicy(observations, actions, gaussian=True, hidden=hidden, activation=activation, mean=mean)
         self.theta: Floats = self.policy.initial_theta(stream(0, "theta")).astype(np.float32)
         native = native_sampler(self.ours, self.policy, steps, whole_episodes)
         assert isinstance(native, NativeSampler), native

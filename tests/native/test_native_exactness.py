@@ -6,6 +6,8 @@ from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from afedpg.messages import Moments
 
@@ -87,6 +89,24 @@ def test_both_samplers_give_the_same_rollouts_and_states(task: str) -> None:
         theirs = theirs | changed
         assert_same_rollout(native, plain)
         assert_same_state(ours, theirs)
+
+
+@settings(max_examples=12)
+@given(
+    st.sampled_from(["Hopper-v4", "Swimmer-v5", "Humanoid-v4"]), st.lists(st.integers(1, 70), max_size=3),
+    st.sampled_from(["relu", "tanh"]), st.sampled_from(["tanh", "linear"]), st.integers(0, 1000),
+)  # fmt: skip
+def test_both_samplers_give_the_same_bits_whatever_the_network(
+    task: str, hidden: list[int], activation: str, mean: str, seed: int
+) -> None:
+    pair = Pair(task, SHORT, steps=100, hidden=tuple(hidden), activation=activation, mean=mean)
+    noise = 0.3 * np.random.default_rng(seed).standard_normal(pair.theta.size)
+    theta = (pair.theta + noise).astype(np.float32)  # means of all sizes, beyond the bounds as well
+    state = pair.plain.start(seed, agent_id=0)
+    changed, native, _ = pair.native.sample(0, state, theta, None)
+    plain_changed, plain, _ = pair.plain.sample(0, state, theta, None)
+    assert_same_rollout(native, plain)
+    assert_same_state(state | changed, state | plain_changed)
 
 
 def test_whole_episodes() -> None:

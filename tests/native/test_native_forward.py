@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from itertools import pairwise
+from typing import Any
 
 import numpy as np
 import pytest
@@ -13,6 +15,7 @@ from numpy.typing import NDArray
 from afedpg.policy import forward
 
 widths = st.lists(st.integers(1, 40), min_size=2, max_size=5)
+activations = st.sampled_from(["relu", "tanh"])
 
 
 def random_theta(sizes: list[int], seed: int = 0) -> NDArray[np.float32]:
@@ -21,36 +24,42 @@ def random_theta(sizes: list[int], seed: int = 0) -> NDArray[np.float32]:
     return theta
 
 
-def slow_forward(theta: NDArray[np.float32], sizes: list[int], x: NDArray[np.float32]) -> NDArray[np.float64]:
-    """x -> relu(x W + b) -> ... -> x W + b, in float64."""
+def slow_forward(
+    theta: NDArray[np.float32], sizes: list[int], x: NDArray[np.float32], activation: str = "relu"
+) -> NDArray[np.float64]:
+    """x -> activation(x W + b) -> ... -> x W + b, in float64."""
     result, start = x.astype(np.float64), 0
     for layer, (rows, columns) in enumerate(pairwise(sizes)):
         bias = start + rows * columns
         result = result @ theta[start:bias].reshape(rows, columns) + theta[bias : bias + columns]
         start = bias + columns
         if layer < len(sizes) - 2:
-            result = np.maximum(result, 0)
+            result = np.tanh(result) if activation == "tanh" else np.maximum(result, 0)
     return result
 
 
-def fast_forward(theta: NDArray[np.float32], sizes: list[int], x: NDArray[np.float32]) -> NDArray[np.float32]:
-    return forward.forward(theta, np.array(sizes), x, forward.scratch_for(sizes)).copy()
+def fast_forward(
+    theta: NDArray[np.float32], sizes: list[int], x: NDArray[np.float32], activation: str = "relu"
+) -> NDArray[np.float32]:
+    network = forward.network_of(sizes, activation)
+    return forward.forward(theta, network, x, forward.scratch_for(sizes)).copy()
 
 
-@given(widths, st.integers(0, 1000))
-def test_the_formula(sizes: list[int], seed: int) -> None:
+@given(widths, activations, st.integers(0, 1000))
+def test_the_formula(sizes: list[int], activation: str, seed: int) -> None:
     theta = random_theta(sizes, seed)
     x = np.random.default_rng(seed + 1).normal(size=sizes[0]).astype(np.float32)
-    np.testing.assert_allclose(fast_forward(theta, sizes, x), slow_forward(theta, sizes, x), rtol=1e-4, atol=1e-4)
+    found, right = fast_forward(theta, sizes, x, activation), slow_forward(theta, sizes, x, activation)
+    np.testing.assert_allclose(found, right, rtol=1e-4, atol=1e-4 if activation == "relu" else 1e-5)
 
 
-@given(widths, st.integers(1, 15))
-def test_bits_do_not_depend_on_where_the_arrays_lie(sizes: list[int], shift: int) -> None:
+@given(widths, activations, st.integers(1, 15))
+def test_bits_do_not_depend_on_where_the_arrays_lie(sizes: list[int], activation: str, shift: int) -> None:
     theta = random_theta(sizes)
     x = np.random.default_rng(1).normal(size=sizes[0]).astype(np.float32)
     moved = forward.aligned(len(theta) + shift)[shift:]
     moved[:] = theta
-    np.testing.assert_array_equal(fast_forward(theta, sizes, x), fast_forward(moved, sizes, x))
+    np.testing.assert_array_equal(fast_forward(theta, sizes, x, activation), fast_forward(moved, sizes, x, activation))
 
 
 def test_zeros_are_left_out_without_a_trace() -> None:
@@ -63,26 +72,30 @@ def test_zeros_are_left_out_without_a_trace() -> None:
     np.testing.assert_allclose(fast_forward(theta, sizes, zero), slow_forward(theta, sizes, zero), rtol=1e-4, atol=1e-5)
 
 
-def test_nan_is_not_lost() -> None:
+@pytest.mark.parametrize("activation", ["relu", "tanh"])
+def test_nan_is_not_lost(activation: str) -> None:
     sizes = [4, 8, 8, 2]
     x = np.ones(4, np.float32)
     x[2] = np.nan
-    assert np.isnan(fast_forward(random_theta(sizes), sizes, x)).all()
+    assert np.isnan(fast_forward(random_theta(sizes), sizes, x, activation)).all()
 
 
 @pytest.mark.parametrize("behind", [0, 100])
-def test_gaussian(behind: int) -> None:
-    """u = tanh(MLP(x)) + exp(log_std) z, whatever lies behind the policy's parameters."""
+@pytest.mark.parametrize(("name", "function"), [("tanh", np.tanh), ("linear", lambda x: x)])
+def test_gaussian(name: str, function: Callable[[Any], Any], behind: int) -> None:
+    """u = tanh(MLP(x)) or MLP(x) + exp(log_std) z, whatever lies behind the policy's parameters."""
     sizes = [5, 16, 3]
-    policy = random_theta(sizes)
+    policy = 3 * random_theta(sizes)
+    network = forward.network_of(sizes, mean=name)
     theta = np.concatenate([policy, np.full(behind, 77, np.float32)])
     x, u, mean = np.linspace(-1, 1, 5, dtype=np.float32), np.empty(3, np.float32), np.empty(3, np.float32)
     scratch = forward.scratch_for(sizes)
-    forward.sample_gaussian(theta, np.array(sizes), x, np.random.default_rng(3), scratch, u)
-    forward.mean_gaussian(theta, np.array(sizes), x, scratch, mean)
+    forward.sample_gaussian(theta, network, x, np.random.default_rng(3), scratch, u)
+    forward.mean_gaussian(theta, network, x, scratch, mean)
     z = np.random.default_rng(3).standard_normal(3)
-    np.testing.assert_allclose(mean, np.tanh(slow_forward(policy, sizes, x)), atol=1e-6)
-    np.testing.assert_allclose(u, mean + np.exp(policy[-3:]) * z, atol=1e-6)
+    np.testing.assert_allclose(mean, function(slow_forward(policy, sizes, x)), rtol=1e-6, atol=1e-6)
+    assert np.abs(mean).max() > (0.9 if name == "tanh" else 1.5)
+    np.testing.assert_allclose(u, mean + np.exp(policy[-3:]) * z, rtol=1e-6, atol=1e-6)
 
 
 def test_categorical_frequencies() -> None:
@@ -92,10 +105,11 @@ def test_categorical_frequencies() -> None:
     p = np.exp(logits - logits.max())
     p /= p.sum()
     generator, scratch, draws = np.random.default_rng(0), forward.scratch_for(sizes), 20_000
-    found = [forward.sample_categorical(theta, np.array(sizes), x, generator, scratch) for _ in range(draws)]
+    network = forward.network_of(sizes)
+    found = [forward.sample_categorical(theta, network, x, generator, scratch) for _ in range(draws)]
     counts = np.bincount(found, minlength=4)
     assert ((counts - draws * p) ** 2 / (draws * p)).sum() < 16.27  # chi-square, 3 degrees of freedom, p = 0.001
-    assert forward.mode_categorical(theta, np.array(sizes), x, scratch) == logits.argmax()
+    assert forward.mode_categorical(theta, network, x, scratch) == logits.argmax()
 
 
 def test_actions_stay_within_the_bounds() -> None:

@@ -144,6 +144,7 @@ UNSOUND = {
     "gamma": (0, 1.5, 10**400), "gae_lambda": (-1, 2), "baseline_rate": (0, 1e9), "baseline_epochs": (0, 10**9),
     "segment": (0, 2**40), "entropy": (-1, 1e300), "value_weight": (-1, float("inf")), "scale_observations": (1, None),
     "method": ("fastest", "\x1b[2J", 3), "estimator": ("x" * 10**5,), "baseline": (None,), "scale_advantages": ("no",),
+    "activation": ("gelu", None, ["relu"]), "mean": ("relu", 0),
 }  # fmt: skip
 
 

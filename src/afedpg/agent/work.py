@@ -304,6 +304,8 @@ def build_policy(
         hidden=config.agent.hidden,
         log_std=config.agent.log_std,
         value_hidden=config.agent.hidden if estimator.value_network else None,
+        activation=config.agent.activation,
+        mean=config.agent.mean,
     )
 
 

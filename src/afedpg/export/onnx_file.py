@@ -134,10 +134,10 @@ def _scale(graph: _Graph, file: PolicyFile, flat: str) -> str:
 
 
 def _mlp(graph: _Graph, file: PolicyFile, x: str) -> str:
-    tensors = file.layout.views(file.theta)
+    tensors, activation = file.layout.views(file.theta), {"relu": "Relu", "tanh": "Tanh"}[file.policy["activation"]]
     for layer in range(len(file.policy["hidden"]) + 1):
         weight, bias = (graph.constant(tensors[f"layer{layer}.{part}"]) for part in ("weight", "bias"))
-        x = graph.add("Gemm", graph.add("Relu", x) if layer else x, weight, bias)
+        x = graph.add("Gemm", graph.add(activation, x) if layer else x, weight, bias)
     return x
 
 
@@ -148,9 +148,9 @@ def _act(graph: _Graph, file: PolicyFile, output: str) -> Sequence[int]:
         best = graph.add("ArgMax", output, axis=1, keepdims=0)
         graph.add("Add", best, graph.constant(np.array(actions.start, np.int64)), output=ACTION)
         return ()
-    inside = graph.cast(graph.add("Tanh", output), np.float64)  # in [-1, 1] already: nothing to clip
+    mean = graph.cast(graph.add("Tanh", output) if file.policy["mean"] == "tanh" else output, np.float64)
     half, middle = graph.constant(actions.half), graph.constant(actions.middle)
-    exact = graph.cast(graph.add("Add", graph.add("Mul", inside, half), middle), actions.low.dtype)
+    exact = graph.cast(graph.add("Add", graph.add("Mul", mean, half), middle), actions.low.dtype)
     bounded = graph.add("Min", graph.add("Max", exact, graph.constant(actions.low)), graph.constant(actions.high))
     shape = actions.space.shape
     graph.add("Reshape", bounded, graph.constant(np.array([-1, *shape], np.int64)), output=ACTION)

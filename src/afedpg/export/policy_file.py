@@ -29,6 +29,8 @@ from afedpg.sampling.spaces import Actions, Observations, actions_of, from_json,
 
 FILE_NAME = "policy.safetensors"
 FORMAT = "afedpg-policy-1"
+OTHER_LAYERS = "afedpg-policy-2"  # its policy is not USUAL: for programs that know the first alone it is no policy
+USUAL = {"activation": "relu", "mean": "tanh"}  # of a policy that does not say
 MEAN, M2 = "observation_statistics.mean", "observation_statistics.m2"
 
 
@@ -52,7 +54,7 @@ def contents(file: PolicyFile) -> tuple[dict[str, NDArray[Any]], dict[str, str]]
     if file.statistics is not None:
         tensors |= {MEAN: np.asarray(file.statistics.mean), M2: np.asarray(file.statistics.m2)}
     metadata = {
-        "format": FORMAT,
+        "format": FORMAT if all(file.policy.get(key, usual) == usual for key, usual in USUAL.items()) else OTHER_LAYERS,
         "task": file.task,
         "env_kwargs": json.dumps(file.env_kwargs),
         "policy": json.dumps(file.policy),
@@ -88,7 +90,7 @@ def _parse(place: Path) -> PolicyFile:
     try:
         tensors = load(content)
         metadata = _metadata(content)
-        if metadata.get("format") != FORMAT:
+        if metadata.get("format") not in (FORMAT, OTHER_LAYERS):
             raise ConfigError(f"policy: {place} holds no policy of this program (format {metadata.get('format')})")
         layout = Layout(tuple((name, tuple(shape)) for name, shape in json.loads(metadata["layout"])))
         _require(len(dict(layout.shapes)) == len(layout.shapes), "its layout names a tensor twice")
@@ -96,7 +98,7 @@ def _parse(place: Path) -> PolicyFile:
         count = float(metadata["observation_count"])
         statistics = Moments(count, tensors[MEAN], tensors[M2]) if count != 0 else None
         file = PolicyFile(
-            metadata["task"], json.loads(metadata["env_kwargs"]), json.loads(metadata["policy"]),
+            metadata["task"], json.loads(metadata["env_kwargs"]), _policy(json.loads(metadata["policy"])),
             from_json(json.loads(metadata["observation_space"])), from_json(json.loads(metadata["action_space"])),
             layout, theta, statistics,
         )  # fmt: skip
@@ -107,6 +109,10 @@ def _parse(place: Path) -> PolicyFile:
     except Exception as error:  # the libraries that read it raise nearly anything at a file made up by somebody
         raise AfedpgError(f"policy: {place} is damaged: {' '.join(str(error).split())}") from error
     return file
+
+
+def _policy(described: dict[str, Any]) -> dict[str, Any]:
+    return USUAL | described if described["kind"] == "mlp" else described
 
 
 def _check(file: PolicyFile) -> None:
@@ -125,6 +131,8 @@ def _check(file: PolicyFile) -> None:
     hidden, values = file.policy["hidden"], file.policy["value_hidden"]
     layout = policy_layout(size, tuple(hidden), actions, gaussian, None if values is None else tuple(values))
     _require(layout == file.layout, "its tensors are not those of its policy")
+    known = file.policy["activation"] in ("relu", "tanh") and file.policy["mean"] in ("tanh", "linear")
+    _require(known, "its policy has layers of another kind than this version knows")
 
 
 def _require(holds: bool, message: str) -> None:
@@ -194,7 +202,7 @@ def actor_of(file: PolicyFile) -> Actor:
     if file.policy.get("kind") != "mlp":
         raise ConfigError(f"policy: a module of your own, {file.policy.get('module')}; take theta from read_policy")
     sizes = (file.policy["observations"], *file.policy["hidden"], file.policy["actions"])
-    return MlpActor(file.theta, sizes, file.policy["gaussian"])
+    return MlpActor(file.theta, sizes, file.policy["gaussian"], file.policy["activation"], file.policy["mean"])
 
 
 def _batch_size(space: Space[Any], observation: Any) -> int | None:

@@ -24,31 +24,33 @@ class Actor(Protocol):
 class MlpActor:
     """The compiled forward pass of the MLP policies, for one theta."""
 
-    def __init__(self, theta: Floats, sizes: Sequence[int], gaussian: bool) -> None:
+    def __init__(
+        self, theta: Floats, sizes: Sequence[int], gaussian: bool, activation: str = "relu", mean: str = "tanh"
+    ) -> None:
         count = forward.parameter_count(sizes, gaussian)
         if len(theta) < count:
             raise AfedpgError(f"policy: theta has {len(theta)} numbers, these layers need {count}")
         self._theta = forward.aligned(count)
         self._theta[:] = theta[:count]  # a3c's value parameters come after the policy's
-        self._sizes = np.array(sizes, np.int64)
-        self._inputs = int(sizes[0])
+        self._network = forward.network_of(sizes, activation, mean)
+        self._inputs, self._actions = int(sizes[0]), int(sizes[-1])
         self._scratch = forward.scratch_for(sizes)
         self._gaussian = gaussian
 
     def sample(self, observation: Floats, generator: np.random.Generator) -> Any:
         self._check(observation)
         if not self._gaussian:
-            return forward.sample_categorical(self._theta, self._sizes, observation, generator, self._scratch)
-        action = np.empty(self._sizes[-1], np.float32)
-        forward.sample_gaussian(self._theta, self._sizes, observation, generator, self._scratch, action)
+            return forward.sample_categorical(self._theta, self._network, observation, generator, self._scratch)
+        action = np.empty(self._actions, np.float32)
+        forward.sample_gaussian(self._theta, self._network, observation, generator, self._scratch, action)
         return action
 
     def mode(self, observation: Floats) -> Any:
         self._check(observation)
         if not self._gaussian:
-            return forward.mode_categorical(self._theta, self._sizes, observation, self._scratch)
-        action = np.empty(self._sizes[-1], np.float32)
-        forward.mean_gaussian(self._theta, self._sizes, observation, self._scratch, action)
+            return forward.mode_categorical(self._theta, self._network, observation, self._scratch)
+        action = np.empty(self._actions, np.float32)
+        forward.mean_gaussian(self._theta, self._network, observation, self._scratch, action)
         return action
 
     def _check(self, observation: Floats) -> None:

@@ -1,10 +1,11 @@
 """The policy on one observation, compiled: what the samplers call at every step.
 
 theta is the flat float32 vector: for each layer the weight [in, out] row-major, then the bias [out]; a Gaussian
-policy's log-std [act] after the last of them. Anything behind is not looked at. Hidden activations are ReLU.
+policy's log-std [act] after the last of them. Anything behind is not looked at. Hidden activations are ReLU or tanh.
 
-    Gaussian      u = tanh(MLP(x)) + exp(log_std) z,   environment action = mid + half clip(u, -1, 1)
-    categorical   p = softmax(MLP(x)),                 environment action = an index
+    Gaussian      u = mean + exp(log_std) z,   environment action = mid + half clip(u, -1, 1)
+                  mean = tanh(MLP(x)), or MLP(x)
+    categorical   p = softmax(MLP(x)),         environment action = an index
 
 A step of a wide network is bound by reading its weights, so a layer walks over whole rows of the weight, leaves out the
 rows whose input is zero (ReLU: about half of them), and takes eight rows per pass so that the outputs are loaded and
@@ -21,6 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from afedpg.compiled import fast_jit, jit
+from afedpg.policy.tanh import tanh
 
 LIMIT = 10.0  # deviations from the mean beyond which an observation is clipped
 
@@ -31,6 +33,19 @@ def aligned(count: int, dtype: Any = np.float32) -> NDArray[Any]:
     raw = np.empty(size + 64, np.uint8)
     start = -raw.ctypes.data % 64
     return raw[start : start + size].view(dtype)
+
+
+class Network(NamedTuple):
+    """What theta's numbers are to be taken for."""
+
+    sizes: NDArray[np.int64]  # observations, hidden layers, actions
+    tanh_layers: bool  # hidden activations: tanh, or ReLU
+    squashed: bool  # a Gaussian's mean is tanh(MLP(x)), otherwise MLP(x)
+
+
+def network_of(sizes: Sequence[int], activation: str = "relu", mean: str = "tanh") -> Network:
+    """`activation` and `mean` as the settings of these names have them."""
+    return Network(np.array(sizes, np.int64), activation == "tanh", mean == "tanh")
 
 
 class Scratch(NamedTuple):
@@ -82,10 +97,11 @@ def _add_rows(
 
 @fast_jit
 def forward(
-    theta: NDArray[np.float32], sizes: NDArray[np.int64], observation: NDArray[np.float32], scratch: Scratch
+    theta: NDArray[np.float32], network: Network, observation: NDArray[np.float32], scratch: Scratch
 ) -> NDArray[np.float32]:
     """The last layer's outputs before any tanh or softmax: a view [act] of `scratch`."""
-    count = 0
+    sizes, count = network.sizes, 0
+    zero = np.float32(-2 if network.tanh_layers else 0)  # activations up to here add nothing: no tanh is below -1
     for i in range(sizes[0]):  # without a branch: which inputs are zero cannot be predicted
         scratch.inputs[count] = observation[i]
         scratch.rows[count] = i
@@ -100,11 +116,13 @@ def forward(
             outputs[j] = theta[bias + j]
         _add_rows(weight, scratch.inputs, scratch.rows, count, outputs)
         start = bias + columns
+        if network.tanh_layers and layer < sizes.size - 2:
+            tanh(outputs)
         count = 0
         for j in range(columns):  # ReLU: what is not positive is left out; NaN stays
             scratch.inputs[count] = outputs[j]
             scratch.rows[count] = j
-            count += not (outputs[j] <= 0)
+            count += not (outputs[j] <= zero)
     return scratch.outputs[: sizes[-1]]
 
 
@@ -156,29 +174,29 @@ def to_environment(
 @fast_jit
 def mean_gaussian(
     theta: NDArray[np.float32],
-    sizes: NDArray[np.int64],
+    network: Network,
     observation: NDArray[np.float32],
     scratch: Scratch,
     action: NDArray[np.float32],
 ) -> None:
-    """Deterministic: action [act] = tanh(MLP(x)), in the policy's own units."""
-    outputs = forward(theta, sizes, observation, scratch)
+    """Deterministic: action [act] = mean, in the policy's own units, unclipped."""
+    outputs = forward(theta, network, observation, scratch)
     for i in range(action.size):
-        action[i] = np.tanh(outputs[i])
+        action[i] = np.tanh(outputs[i]) if network.squashed else outputs[i]
 
 
 @fast_jit
 def sample_gaussian(
     theta: NDArray[np.float32],
-    sizes: NDArray[np.int64],
+    network: Network,
     observation: NDArray[np.float32],
     generator: np.random.Generator,
     scratch: Scratch,
     action: NDArray[np.float32],
 ) -> None:
-    """action [act] = tanh(MLP(x)) + exp(log_std) z, in the policy's own units, unclipped; z is drawn left to right."""
-    mean_gaussian(theta, sizes, observation, scratch, action)
-    start = 0
+    """action [act] = mean + exp(log_std) z, in the policy's own units, unclipped; z is drawn left to right."""
+    mean_gaussian(theta, network, observation, scratch, action)
+    sizes, start = network.sizes, 0
     for layer in range(sizes.size - 1):
         start += (sizes[layer] + 1) * sizes[layer + 1]
     log_std = theta[start : start + action.size]  # a3c's theta goes on with a value network
@@ -188,10 +206,10 @@ def sample_gaussian(
 
 @jit
 def mode_categorical(
-    theta: NDArray[np.float32], sizes: NDArray[np.int64], observation: NDArray[np.float32], scratch: Scratch
+    theta: NDArray[np.float32], network: Network, observation: NDArray[np.float32], scratch: Scratch
 ) -> int:
     """Deterministic: the first of the largest logits."""
-    logits = forward(theta, sizes, observation, scratch)
+    logits = forward(theta, network, observation, scratch)
     best = 0
     for i in range(1, logits.size):
         if logits[i] > logits[best]:
@@ -202,13 +220,13 @@ def mode_categorical(
 @jit
 def sample_categorical(
     theta: NDArray[np.float32],
-    sizes: NDArray[np.int64],
+    network: Network,
     observation: NDArray[np.float32],
     generator: np.random.Generator,
     scratch: Scratch,
 ) -> int:
     """An index with probability softmax(MLP(x)): one uniform number through the inverse of the cumulated sum."""
-    logits = forward(theta, sizes, observation, scratch)
+    logits = forward(theta, network, observation, scratch)
     largest = logits[0]
     for i in range(1, logits.size):
         largest = max(largest, logits[i])

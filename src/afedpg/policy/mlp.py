@@ -1,6 +1,7 @@
 """Policies: named tensors in one flat vector, and the log-probability that the gradient goes through.
 
-    Gaussian       a ~ N(tanh(MLP(s)), exp(log_std)^2), in normalized actions; log_std is learned, one for all states
+    Gaussian       a ~ N(mean, exp(log_std)^2), in normalized actions; mean = tanh(MLP(s)), or MLP(s) where it is
+                   linear; log_std is learned, one for all states
     categorical    a ~ softmax(MLP(s))
 
 The gradient sees a policy through torch (`log_prob`), the sampler through `actor`, free of torch for these two.
@@ -50,7 +51,7 @@ class Policy(Protocol):
 
 @dataclass(frozen=True)
 class MlpPolicy:
-    """ReLU layers; weights lie [in, out], so that a layer is x W + b.
+    """Layers of ReLU or tanh; weights lie [in, out], so that a layer is x W + b.
 
     With `value_hidden` the vector goes on with a value network's layers after the policy's: what a3c shares.
     """
@@ -61,6 +62,12 @@ class MlpPolicy:
     hidden: tuple[int, ...]
     log_std: float = 0.0
     value_hidden: tuple[int, ...] | None = None
+    activation: str = "relu"  # of all hidden layers; or "tanh"
+    mean: str = "tanh"  # of the Gaussian; or "linear", which is unbounded until an action is clipped
+
+    @property
+    def sizes(self) -> tuple[int, ...]:
+        return (self.observations, *self.hidden, self.actions)
 
     @property
     def layers(self) -> int:
@@ -72,7 +79,7 @@ class MlpPolicy:
 
     def initial_theta(self, generator: np.random.Generator) -> Vector:
         """Orthogonal layers of gain sqrt 2; the last one 0.01, so that all actions begin equally likely; values 1."""
-        tensors = initial_mlp("layer", (self.observations, *self.hidden, self.actions), 0.01, generator)
+        tensors = initial_mlp("layer", self.sizes, 0.01, generator)
         tensors["log_std"] = np.full(self.actions, self.log_std)
         if self.value_hidden is not None:
             tensors |= initial_mlp("value", (self.observations, *self.value_hidden, 1), 1.0, generator)
@@ -82,12 +89,13 @@ class MlpPolicy:
     def log_prob(self, tensors: Tensors, observations: Tensor, actions: Tensor) -> Tensor:
         import torch
 
-        output = mlp(tensors, "layer", self.layers, observations)
+        output = self._outputs(tensors, observations)
         if not self.gaussian:
             chosen = torch.log_softmax(output, 1).gather(1, actions[:, None])
             return chosen[:, 0]
         log_std = tensors["log_std"]
-        z = (actions - torch.tanh(output)) * torch.exp(-log_std)
+        mean = torch.tanh(output) if self.mean == "tanh" else output
+        z = (actions - mean) * torch.exp(-log_std)
         return -0.5 * (z * z).sum(1) - log_std.sum() - self.actions * HALF_LOG_TWO_PI
 
     def entropy(self, tensors: Tensors, observations: Tensor) -> Tensor:
@@ -97,21 +105,25 @@ class MlpPolicy:
         if self.gaussian:  # the same in every state
             entropy = tensors["log_std"].sum() + self.actions * (HALF_LOG_TWO_PI + 0.5)
             return entropy.expand(len(observations))
-        log_p = torch.log_softmax(mlp(tensors, "layer", self.layers, observations), 1)
+        log_p = torch.log_softmax(self._outputs(tensors, observations), 1)
         return -(log_p.exp() * log_p).sum(1)
 
     def values(self, tensors: Tensors, observations: Tensor) -> Tensor:
         """a3c's shared value estimate: [T, obs] -> [T]"""
         assert self.value_hidden is not None
-        return mlp(tensors, "value", len(self.value_hidden) + 1, observations)[:, 0]
+        return mlp(tensors, "value", len(self.value_hidden) + 1, observations, self.activation)[:, 0]
+
+    def _outputs(self, tensors: Tensors, observations: Tensor) -> Tensor:
+        return mlp(tensors, "layer", self.layers, observations, self.activation)
 
     def actor(self, theta: Floats) -> Actor:
-        return MlpActor(theta, (self.observations, *self.hidden, self.actions), self.gaussian)
+        return MlpActor(theta, self.sizes, self.gaussian, self.activation, self.mean)
 
     def describe(self) -> dict[str, Any]:
         return {
             "kind": "mlp", "observations": self.observations, "actions": self.actions, "gaussian": self.gaussian,
             "hidden": list(self.hidden), "value_hidden": None if self.value_hidden is None else list(self.value_hidden),
+            "activation": self.activation, "mean": self.mean,
         }  # fmt: skip
 
 
@@ -134,13 +146,13 @@ def orthogonal(rows: int, columns: int, generator: np.random.Generator) -> NDArr
     return np.ascontiguousarray(q if rows >= columns else q.T)
 
 
-def mlp(tensors: Tensors, name: str, layers: int, x: Tensor) -> Tensor:
+def mlp(tensors: Tensors, name: str, layers: int, x: Tensor, activation: str = "relu") -> Tensor:
     import torch
 
     for index in range(layers):
         x = torch.addmm(tensors[f"{name}{index}.bias"], x, tensors[f"{name}{index}.weight"])
         if index < layers - 1:
-            x = torch.relu(x)
+            x = torch.tanh(x) if activation == "tanh" else torch.relu(x)
     return x
 
 

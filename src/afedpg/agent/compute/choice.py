@@ -24,9 +24,9 @@ def native_kernels(
     if reason or (wide and agent.compute == "auto"):
         return None
     assert isinstance(policy, MlpPolicy)
-    sizes = (policy.observations, *policy.hidden, policy.actions)
     critic = CriticKernels((policy.observations, *agent.baseline_hidden)) if agent.baseline == "mlp" else None
-    return PolicyKernels(sizes, policy.gaussian), critic
+    tanh_layers, squashed = policy.activation == "tanh", policy.mean == "tanh"
+    return PolicyKernels(policy.sizes, policy.gaussian, tanh_layers, squashed), critic
 
 
 def _against(config: Config, policy: Policy, value_network: bool) -> str:

@@ -14,10 +14,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from afedpg.agent.compute.blocks import COLUMNS
-from afedpg.agent.compute.elementwise import relu, tanh, times_relu_slope, times_tanh_slope
+from afedpg.agent.compute.elementwise import relu, times_relu_slope, times_tanh_slope
 from afedpg.agent.compute.products import Flat, Matrix, multiply, transpose
 from afedpg.compiled import fast_jit, inner_jit
 from afedpg.policy.forward import aligned
+from afedpg.policy.tanh import tanh
 
 Places = NDArray[np.int64]
 Table = NDArray[np.float32]  # [T, columns]

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from afedpg.compiled import jit
-from afedpg.policy.forward import Scratch, sample_gaussian, scale_observation, to_environment
+from afedpg.policy.forward import Network, Scratch, sample_gaussian, scale_observation, to_environment
 from afedpg.sampling.native.mujoco_library import (
     mj_forward,
     mj_get_state,
@@ -44,7 +44,7 @@ class Acting(NamedTuple):
     """The policy for one rollout."""
 
     theta: NDArray[np.float32]
-    sizes: NDArray[np.int64]
+    network: Network
     mean: NDArray[np.float64]  # [obs], or empty: observations as they are
     deviation: NDArray[np.float64]
     middle: NDArray[np.float64]  # [act] the environment's bounds
@@ -166,7 +166,7 @@ def roll_out(
             break
         scale_observation(buffers.raw[step], acting.mean, acting.deviation, buffers.observations[step])
         sample_gaussian(
-            acting.theta, acting.sizes, buffers.observations[step], generator, acting.scratch, buffers.actions[step]
+            acting.theta, acting.network, buffers.observations[step], generator, acting.scratch, buffers.actions[step]
         )
         to_environment(buffers.actions[step], acting.middle, acting.half, acting.low, acting.high, buffers.given[step])
         progress[UNSTABLE] += simulate(world, simulation, buffers.given[step], clock)

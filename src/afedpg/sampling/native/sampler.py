@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from afedpg.compiled import is_cached
 from afedpg.messages import AgentState, Floats, Moments
-from afedpg.policy.forward import aligned, parameter_count, scratch_for
+from afedpg.policy.forward import aligned, network_of, parameter_count, scratch_for
 from afedpg.policy.mlp import MlpPolicy, Policy
 from afedpg.sampling.environments import NO_EPISODE, Environments, Episode, Live, too_long
 from afedpg.sampling.gymnasium import GymnasiumSampler
@@ -73,7 +73,8 @@ class NativeSampler:
         self._whole = whole_episodes
         self._bodies: WeakKeyDictionary[Live, Body | str] = WeakKeyDictionary()
         self._buffers = _buffers(2 * steps if whole_episodes else steps, policy.observations, policy.actions)
-        self._sizes = np.array((policy.observations, *policy.hidden, policy.actions), np.int64)
+        self._network = network_of(policy.sizes, policy.activation, policy.mean)
+        self._sizes = self._network.sizes
         self._theta = aligned(parameter_count(self._sizes, log_std=True))
         self._scratch = scratch_for(self._sizes)
         self._noise = np.random.Generator(np.random.PCG64(0))
@@ -167,7 +168,7 @@ class NativeSampler:
         scale, bounds = scaling(statistics, int(self._sizes[0])), live.actions
         assert isinstance(bounds, BoxActions)
         return Acting(
-            self._theta, self._sizes, scale.mean, scale.deviation,
+            self._theta, self._network, scale.mean, scale.deviation,
             bounds.middle, bounds.half, bounds.low, bounds.high, self._scratch,
         )  # fmt: skip
 
