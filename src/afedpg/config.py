@@ -21,9 +21,13 @@ PROBLEMS = ("quadratic", "lq-bandit", "saturating-bandit", "softmax-mdp")
 METHODS: dict[str, dict[str, Any]] = {  # with the settings that a method brings along
     "afedpg": {}, "afedpg-vanilla": {}, "fedpg": {}, "pg": {}, "pg-plain": {},
     "a3c": {"estimator": "a3c", "segment": 32},
+    "afedppo": {
+        "estimator": "clipped", "schedule": "constant", "eta": 1.0, "steps": 64, "compute": "auto",
+        "activation": "tanh", "mean": "linear", "scale_rewards": True,
+    },
 }  # fmt: skip
 SINGLE_AGENT = ("pg", "pg-plain")  # baselines of one agent
-ESTIMATORS = ("gae", "reinforce", "a3c")
+ESTIMATORS = ("gae", "reinforce", "a3c", "clipped")
 AGGREGATORS = ("each", "all")
 CODECS = ("float32",)
 SCHEDULES = ("constant", "linear", "global", "fosp")
@@ -131,6 +135,9 @@ class AgentConfig:
     )
     sampler: str = option("auto", "rollout code", ("auto", "native", "gymnasium"))
     compute: str = option("torch", "code of gradient and critic", ("auto", "native", "torch"))
+    horizon: int = option(
+        0, "server steps over which an estimator's rates fall; 0: as many as the run has", at_least=0, term=True
+    )
     device: str = option("cpu", "where gradient and critic are computed", ("cpu", "cuda"))
     segment: int = option(
         0, "environment steps per report, where T is reported in parts; 0: T", at_least=0, at_most=1 << 24, term=True

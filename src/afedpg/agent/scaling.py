@@ -13,6 +13,7 @@ from afedpg.sampling.rollout import Rollout
 
 RETURNS = "returns"  # the statistic's name
 EPSILON = 1e-8
+LARGEST = 10.0  # a scaled reward: one fall at the start must not outweigh everything else
 
 
 def discounted_returns(rollout: Rollout, before: float, gamma: float) -> tuple[NDArray[np.float64], float]:

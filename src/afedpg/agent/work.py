@@ -23,7 +23,7 @@ from afedpg.agent.compute.choice import native_kernels
 from afedpg.agent.compute.kernels import CriticKernels
 from afedpg.agent.estimators.estimator import Estimator, Tools
 from afedpg.agent.estimators.shipped import SHIPPED
-from afedpg.agent.scaling import RETURNS, discounted_returns, reward_scale
+from afedpg.agent.scaling import LARGEST, RETURNS, discounted_returns, reward_scale
 from afedpg.config import AgentConfig, Config
 from afedpg.errors import ConfigError
 from afedpg.export.policy_file import PolicyFile, contents
@@ -81,7 +81,7 @@ class EnvironmentWorkload:
         self.environments = Environments(config, make_env)
         self.estimator: Estimator = estimator or build("estimator", config.agent.estimator, SHIPPED)
         self.policy = build_policy(config, self.environments, self.estimator, make_policy)
-        native = native_kernels(config, self.policy, self.estimator.value_network)
+        native = native_kernels(config, self.policy, self.estimator.value_network, self.estimator.own_critic)
         if native is None:
             import torch
 
@@ -189,7 +189,8 @@ class EnvironmentWorkload:
         running, ends = discounted_returns(rollout, float(state["discounted_return"][0]), self._agent.gamma)
         scale = reward_scale(statistics.get(RETURNS))
         changed = {**changed, "discounted_return": np.array([ends])}
-        return changed, moments_of(running[:, None]), replace(rollout, rewards=rollout.rewards / scale)
+        rewards = np.clip(rollout.rewards / scale, -LARGEST, LARGEST)
+        return changed, moments_of(running[:, None]), replace(rollout, rewards=rewards)
 
     def _vector(self, contribution: Contribution) -> Floats:
         """Flat, group after group."""

@@ -84,7 +84,8 @@ def configure(task: str, preset: str | Path | None, settings: Mapping[str, Any],
         if isinstance(settings.get(kind), str) and settings[kind]:
             settings[kind] = parts.absolute(kind, settings[kind])
     config = check_applicable(validate(configuration.from_settings({**settings, "own": own.names()})))
-    return replace(config, own=(*config.own, *code_entries(config)))
+    horizon = config.agent.horizon or config.gradients
+    return replace(config, own=(*config.own, *code_entries(config)), agent=replace(config.agent, horizon=horizon))
 
 
 def code_entries(config: Config) -> tuple[str, ...]:

@@ -73,6 +73,11 @@ def a3c(alpha: Schedule, eta: Schedule) -> ServerRule:
     return ServerRule(Chain(RMSProp(), Scale(eta)), SendTheta(), None, eta)
 
 
+def afedppo(alpha: Schedule, eta: Schedule) -> ServerRule:
+    """Differences are added as they are, Adam's moments taken over; comes with the estimator clipped."""
+    return ServerRule(Scale(eta), SendTheta(), None, eta)
+
+
 Recipe = Callable[[Schedule, Schedule], ServerRule]
 
 RECIPES: dict[str, Recipe] = {
@@ -82,6 +87,7 @@ RECIPES: dict[str, Recipe] = {
     "pg": afedpg,  # the same rule with one agent
     "pg-plain": pg_plain,
     "a3c": a3c,
+    "afedppo": afedppo,
 }
 
 

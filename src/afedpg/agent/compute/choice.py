@@ -11,7 +11,7 @@ WIDEST = 2048  # auto: up to here native products win (`afedpg bench compute`); 
 
 
 def native_kernels(
-    config: Config, policy: Policy, value_network: bool = False
+    config: Config, policy: Policy, value_network: bool = False, own_critic: bool = False
 ) -> tuple[PolicyKernels, CriticKernels | None] | None:
     """Of the policy and, where there is one, of the mlp baseline; None where torch computes."""
     if config.agent.compute == "torch":
@@ -24,8 +24,10 @@ def native_kernels(
     if reason or (wide and agent.compute == "auto"):
         return None
     assert isinstance(policy, MlpPolicy)
-    critic = CriticKernels((policy.observations, *agent.baseline_hidden)) if agent.baseline == "mlp" else None
     tanh_layers, squashed = policy.activation == "tanh", policy.mean == "tanh"
+    critic = None
+    if own_critic or agent.baseline == "mlp":
+        critic = CriticKernels((policy.observations, *agent.baseline_hidden), own_critic and tanh_layers)
     return PolicyKernels(policy.sizes, policy.gaussian, tanh_layers, squashed), critic
 
 

@@ -43,13 +43,15 @@ def norm(vector: Flat) -> float:
 
 @inner_jit
 def adam(
-    theta: Flat, gradient: Flat, first: Flat, second: Flat, steps: int, factor: float, rate: float,
+    theta: Flat, gradient: Flat, first: Flat, second: Flat, steps: int, first_steps: int, factor: float, rate: float,
     decay: float, square_decay: float, epsilon: float,
 ) -> None:  # fmt: skip
-    """Step number `steps` (from 1) downhill along factor * gradient; `first` and `second` are the moments."""
+    """A step downhill along factor * gradient; `first` and `second` are the moments, and the two counts how many steps
+    each is made of, this one included.
+    """
     d, e, scale = np.float32(decay), np.float32(square_decay), np.float32(factor)
     new, new_square, small = np.float32(1 - decay), np.float32(1 - square_decay), np.float32(epsilon)
-    size = np.float32(rate / (1 - decay**steps))
+    size = np.float32(rate / (1 - decay**first_steps))
     stretch = np.float32(1 / np.sqrt(1 - square_decay**steps))
     for i in range(theta.size):
         g = scale * gradient[i]

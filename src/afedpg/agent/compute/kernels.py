@@ -54,9 +54,9 @@ class Kernels:
         self.put(learner.first, self.memory.first)
         self.put(learner.second, self.memory.second)
 
-    def take_learner(self, steps: int) -> Learner:
+    def take_learner(self, steps: int, first_steps: int | None = None) -> Learner:
         memory = self.memory
-        return Learner(self.take(memory.weights), self.take(memory.first), self.take(memory.second), steps)
+        return Learner(self.take(memory.weights), self.take(memory.first), self.take(memory.second), steps, first_steps)
 
     def observations(self, rows: NDArray[Any]) -> NDArray[np.float32]:
         return _table("observations", rows, len(rows), int(self.shape.sizes[0]))
@@ -179,7 +179,12 @@ class Learner:
     theta: Vector32
     first: Vector32
     second: Vector32
-    steps: int = 0
+    steps: int = 0  # that the second moment is made of
+    first_steps: int | None = None  # that the first one is made of; None: as many
+
+    @property
+    def counts(self) -> tuple[int, int]:
+        return self.steps, self.steps if self.first_steps is None else self.first_steps
 
     @staticmethod
     def start(theta: NDArray[Any]) -> Learner:
@@ -200,7 +205,8 @@ def optimize(
     rows = len(observations)
     _check_places("passes", passes, rows)
     say_if_compiling(local_steps)  # much of it is not part of what a gradient alone needs
-    steps, found = np.array([learner.steps for learner in learners], np.int64), np.empty(len(STATISTICS))
+    counts = np.array([learner.counts for learner in learners], np.int64)
+    steps, found = counts.T.flatten(), np.empty(len(STATISTICS))
     local_steps(
         policy.shape, policy.memory, how[0], critic.shape, critic.memory, how[1],
         policy.observations(observations), policy.actions(actions, rows), _given(given, rows),
@@ -210,7 +216,8 @@ def optimize(
     for name in ("objective", "kl", "clipped", "entropy"):
         told[name] /= max(told["policy_steps"], 1.0)
     told["value_loss"] /= max(told["critic_steps"], 1.0)
-    return policy.take_learner(int(steps[0])), critic.take_learner(int(steps[1])), told
+    after = [policy.take_learner(int(steps[0]), int(steps[2])), critic.take_learner(int(steps[1]), int(steps[3]))]
+    return after[0], after[1], told
 
 
 @cache

@@ -36,15 +36,15 @@ class Adam(NamedTuple):
 
 
 @inner_jit
-def adam_step(memory: Memory, steps: int, how: Adam, sign: float) -> None:
-    """Moves the packed weights: sign 1 downhill, -1 uphill. `steps` counts from 1."""
+def adam_step(memory: Memory, steps: int, first_steps: int, how: Adam, sign: float) -> None:
+    """Moves the packed weights: sign 1 downhill, -1 uphill. Both counts begin at 1."""
     factor = sign
     if how.max_norm > 0:
         length = norm(memory.gradient)
         if length > how.max_norm:
             factor = sign * how.max_norm / length
     adam(
-        memory.weights, memory.gradient, memory.first, memory.second, steps, factor, how.rate,
+        memory.weights, memory.gradient, memory.first, memory.second, steps, first_steps, factor, how.rate,
         how.decay, how.square_decay, how.epsilon,
     )  # fmt: skip
 
@@ -61,7 +61,7 @@ def critic_steps(
             begin, end = n * order.size // minibatches, (n + 1) * order.size // minibatches
             value_gradient(critic, memory, observations, targets, order, begin, end)
             steps += 1
-            adam_step(memory, steps, how, 1.0)
+            adam_step(memory, steps, steps, how, 1.0)
 
 
 @fast_jit
@@ -70,7 +70,9 @@ def local_steps(
     observations: Table, actions: Table, given: Clipped, targets: Row,
     passes: NDArray[np.int64], minibatch: int, max_kl: float, steps: NDArray[np.int64], found: Row,
 ) -> None:  # fmt: skip
-    """`passes` [epochs, T]: the order of the rows in each; `steps` [2]: Adam's counts so far, of policy and critic."""
+    """`passes` [epochs, T]: the order of the rows in each; `steps` [4]: Adam's counts so far, of the second moments of
+    policy and critic, then of the first.
+    """
     stopped = False
     for i in range(found.size):
         found[i] = 0.0
@@ -86,13 +88,15 @@ def local_steps(
                 stopped = max_kl > 0 and kl > max_kl
             if not stopped:
                 steps[0] += 1
-                adam_step(policy_memory, steps[0], policy_adam, -1.0)
+                steps[2] += 1
+                adam_step(policy_memory, steps[0], steps[2], policy_adam, -1.0)
                 found[0] += gain
                 found[1] += kl
                 found[2] += outside
                 found[3] += entropy
                 found[5] += 1
             steps[1] += 1
+            steps[3] += 1
             found[4] += value_gradient(critic, critic_memory, observations, targets, order, begin, end)
             found[6] += 1
-            adam_step(critic_memory, steps[1], critic_adam, 1.0)
+            adam_step(critic_memory, steps[1], steps[3], critic_adam, 1.0)

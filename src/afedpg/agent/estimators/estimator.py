@@ -58,12 +58,14 @@ class Estimator:
 
     `whole_episodes`: rollouts end with an episode. `late_fetch`: the agent samples with parameters of its own, kept in
     its state as "theta", and asks for its Task when it has sampled. `value_network`: the policy's vector goes on with a
-    value network. `scalars`: numbers that come with every contribution.
+    value network. `own_critic`: it has a value network of its own, with the policy's activation. `scalars`: numbers
+    that come with every contribution.
     """
 
     whole_episodes: bool = False
     late_fetch: bool = False
     value_network: bool = False
+    own_critic: bool = False
     scalars: tuple[Scalar, ...] = ()
 
     def check(self, tools: Tools) -> None:

@@ -8,6 +8,7 @@ import numpy as np
 
 from afedpg.agent.estimators import gradient
 from afedpg.agent.estimators.advantage import Row, bootstrapped_returns, gae, standardized
+from afedpg.agent.estimators.clipped import Clipped
 from afedpg.agent.estimators.estimator import Estimator, Tools
 from afedpg.errors import ConfigError
 from afedpg.messages import AgentState, Contribution, Task
@@ -79,4 +80,4 @@ class A3c(Estimator):
         return {}, Contribution(uphill)
 
 
-SHIPPED: dict[str, type[Estimator]] = {"gae": Gae, "reinforce": Reinforce, "a3c": A3c}
+SHIPPED: dict[str, type[Estimator]] = {"gae": Gae, "reinforce": Reinforce, "a3c": A3c, "clipped": Clipped}

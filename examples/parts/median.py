@@ -1,0 +1,30 @@
+"""An aggregator that keeps each agent's last contribution and takes the coordinate-wise median.
+
+afedpg train lq-bandit --aggregator examples/parts/median.py:Median:least=3
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from afedpg.config import option
+from afedpg.server.aggregators import Aggregator, Keep, Use
+
+
+@dataclass(frozen=True)
+class Median(Aggregator):
+    """The median over agents of the last contribution of each, at every arrival."""
+
+    least: int = option(3, "agents that must have answered before the first step", at_least=1, at_most=1 << 20)
+
+    def vectors(self, agents):
+        return agents
+
+    def take(self, given, memory, here):
+        memory.slots[given.agent] = given.vector.astype(np.float64)
+        if len(memory.slots) < self.least:
+            memory.kept.append(given)
+            return Keep()
+        reports = [*memory.kept, given]
+        memory.kept.clear()
+        return Use(np.median(np.array(list(memory.slots.values())), axis=0), reports, given.version)

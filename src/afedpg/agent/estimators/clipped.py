@@ -1,0 +1,203 @@
+"""PPO, asynchronously: local epochs of the clipped objective, started at parameters fetched *after* the rollout.
+
+    sample T steps with the agent's own theta_i, then fetch the newest (theta, phi, moments of Adam)
+    epochs of minibatches over the agent's last K rollouts, from (theta, phi), with
+        r = pi_theta(a|s) / pi_sampled(a|s), the policy that sampled each rollout, clipped at 1 +- c
+        advantages by GAE with the newest phi
+    send theta' - theta, phi' - phi and Adam's moments, and go on sampling with theta'
+
+Agents that fit from the newest parameters see what the others have done, and the ratio against the policy that sampled
+bounds how far all of them together go from the data. A contribution is as old as the fit takes, not as the rollout.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from afedpg.agent.compute.kernels import Learner, optimize
+from afedpg.agent.compute.local_steps import Adam
+from afedpg.agent.compute.objectives import Clipped as Objective
+from afedpg.agent.estimators.advantage import Row, gae, standardized
+from afedpg.agent.estimators.estimator import Estimator, Tools
+from afedpg.agent.estimators.torch_ppo import optimize_in_torch, values_in_torch
+from afedpg.agent.scaling import RETURNS, reward_scale
+from afedpg.config import option
+from afedpg.messages import AgentState, Contribution, Floats, Group, Task, Vector
+from afedpg.params import Layout, mlp_shapes
+from afedpg.policy.mlp import initial_mlp
+from afedpg.sampling.rollout import Rollout
+from afedpg.seeding import freeze, thaw
+
+EPSILON = 1e-5  # of Adam
+
+
+class Parts(NamedTuple):
+    """Theta by its groups."""
+
+    policy: Floats
+    value: Floats
+    moments: Floats  # second moments of policy and value, perhaps the first ones, and the number of steps behind them
+
+
+@dataclass(frozen=True)
+class Clipped(Estimator):
+    """Local epochs of PPO's clipped objective from the newest parameters, which are fetched after the rollout."""
+
+    epochs: int = option(10, "passes over one rollout; over K of them, a K-th each", at_least=1, at_most=1000)
+    minibatch: int = option(64, "rows of a minibatch", at_least=1, at_most=1 << 20)
+    rate: float = option(3e-4, "Adam's rate", above=0, at_most=10)
+    decay: bool = option(True, "the policy's rate falls linearly to 0 over the run")
+    clip: float = option(0.2, "the ratio's range is 1 +- clip", above=0, at_most=1)
+    entropy: float = option(0.0, "weight of the entropy", at_least=0, at_most=1e3)
+    rollouts: int = option(4, "K, the agent's last rollouts that every fit goes over", at_least=1, at_most=1024)
+    max_kl: float = option(0.0, "the policy's epochs end beyond this KL; 0: never", at_least=0, at_most=1e3)
+    max_norm: float = option(0.5, "longer gradients of a minibatch are shortened to it", above=0, at_most=1e9)
+    share: str = option("second", "which of Adam's moments agents share", choices=("both", "second", "none"))
+    late_fetch = True
+    own_critic = True
+
+    def groups(self, tools: Tools) -> tuple[Group, ...]:
+        policy, value = tools.parameters, self._critic(tools).size
+        kept = {"both": 2, "second": 1, "none": 0}[self.share]
+        groups = (Group("policy", policy), Group("value", value))
+        return (*groups, Group("moments", kept * (policy + value) + 1, "parameters")) if kept else groups
+
+    def initial(self, tools: Tools, generator: np.random.Generator) -> Vector:
+        layout = self._critic(tools)
+        value: Vector = layout.flatten(initial_mlp("layer", self._widths(tools), 1.0, generator), np.float64)
+        rest = sum(group.size for group in self.groups(tools)[2:])
+        return np.concatenate([value, np.zeros(rest)])
+
+    def start(self, tools: Tools, generator: np.random.Generator) -> AgentState:
+        return {"clipped_stream": freeze(generator), "clipped_fits": np.zeros(1, np.int64)}
+
+    def estimate(
+        self, tools: Tools, state: AgentState, task: Task, rollout: Rollout
+    ) -> tuple[AgentState, Contribution]:
+        here = self._split(tools, task.theta)
+        scale = reward_scale(task.statistics.get(RETURNS)) if tools.settings.scale_rewards else 1.0
+        log_prob = tools.log_probs(state["theta"], rollout)
+        window, past = self._window(state, replace(rollout, rewards=rollout.rewards * scale), log_prob)
+        joined = replace(window, rewards=window.rewards / scale)
+        advantages, targets = self._advantages(tools, here.value, joined)
+        fits = int(state["clipped_fits"][0])
+        shuffle = thaw(state["clipped_stream"])
+        count = max(1, round(self.epochs * rollout.steps / joined.steps))
+        passes = np.stack([shuffle.permutation(joined.steps) for _ in range(count)])
+        given = Objective(standardized(advantages), past["window_log_prob"], self.clip, self.entropy, False)
+        # An agent's first fit is the critic's alone: what it has seen so far was not scaled, and valued by nobody.
+        learners = self._learners(tools, here)
+        how = Adam(self._rate(tools, task) if fits else 0.0, self.max_norm, epsilon=EPSILON)
+        rates = how, how._replace(rate=self.rate)
+        work = optimize_in_torch if tools.kernels is None or tools.critic is None else _natively
+        policy, value, told = work(tools, learners, rates, joined, given, targets, passes, self.minibatch, self.max_kl)
+        if not fits:
+            policy = learners[0]
+        contribution = Contribution(
+            {
+                "policy": policy.theta - here.policy,
+                "value": value.theta - here.value,
+                "moments": self._moments(policy, value),
+            },
+            extra={"kl": told["last_kl"], "clipped": told["clipped"]},
+        )
+        new = {**past, "theta": policy.theta, "clipped_stream": freeze(shuffle), "clipped_fits": np.array([fits + 1])}
+        return new, contribution
+
+    def _rate(self, tools: Tools, task: Task) -> float:
+        """Falls with the server's iteration, which every agent knows."""
+        horizon = tools.settings.horizon
+        return self.rate * max(0.0, 1 - task.version / horizon) if self.decay and horizon else self.rate
+
+    def _widths(self, tools: Tools) -> tuple[int, ...]:
+        return (tools.observations, *tools.settings.baseline_hidden, 1)
+
+    def _critic(self, tools: Tools) -> Layout:
+        return Layout(tuple(mlp_shapes("layer", self._widths(tools))))
+
+    def _split(self, tools: Tools, theta: Floats) -> Parts:
+        policy, value = tools.parameters, self._critic(tools).size
+        return Parts(theta[:policy], theta[policy : policy + value], theta[policy + value :])
+
+    def _learners(self, tools: Tools, here: Parts) -> tuple[Learner, Learner]:
+        """Both networks with Adam as the others left it; a first moment that is not shared begins anew."""
+        policy, value = here.policy.size, here.value.size
+        zeros = np.zeros(policy + value, np.float32)
+        # second moments are squares: a negative one can only come from a lie
+        second = zeros if self.share == "none" else np.maximum(here.moments[: zeros.size], 0)
+        first = here.moments[zeros.size : 2 * zeros.size] if self.share == "both" else zeros
+        steps = 0 if self.share == "none" else int(np.clip(here.moments[-1], 0, 2**53))
+        counts = (steps, steps if self.share == "both" else 0)
+        return (
+            Learner(here.policy, first[:policy], second[:policy], *counts),
+            Learner(here.value, first[policy:], second[policy:], *counts),
+        )
+
+    def _moments(self, policy: Learner, value: Learner) -> Floats:
+        parts = [policy.second, value.second]
+        parts += [policy.first, value.first] if self.share == "both" else []
+        return np.concatenate([*parts, [value.steps]]).astype(np.float32)
+
+    def _advantages(self, tools: Tools, value: Floats, rollout: Rollout) -> tuple[Row, Row]:
+        """And what the critic is fitted to."""
+        seen = np.concatenate([rollout.observations, rollout.cut_observations])
+        if tools.critic is None or tools.kernels is None:
+            values = values_in_torch(tools, self._critic(tools), value, seen)
+        else:
+            values = tools.critic.values(value, seen)
+        within, beyond = values[: rollout.steps], values[rollout.steps :]
+        advantages = gae(rollout, within, beyond, tools.settings.gamma, tools.settings.gae_lambda)
+        return advantages, advantages + within
+
+    def _window(self, state: AgentState, rollout: Rollout, log_prob: Row) -> tuple[Rollout, AgentState]:
+        """The last K rollouts as one, and the same as arrays of the state. An episode that one rollout was cut in and
+        the next goes on with is whole again.
+        """
+        new: AgentState = {
+            "window_observations": rollout.observations, "window_actions": rollout.actions,
+            "window_rewards": rollout.rewards, "window_terminated": rollout.terminated,
+            "window_truncated": rollout.truncated, "window_log_prob": log_prob,
+        }  # fmt: skip
+        cut_steps, cut_observations = rollout.cut_steps, rollout.cut_observations
+        keep = (self.rollouts - 1) * rollout.steps
+        if "window_rewards" in state:
+            drop = max(0, len(state["window_rewards"]) - keep)
+            before = len(state["window_rewards"]) - drop
+            new = {key: np.concatenate([state[key][drop:], array]) for key, array in new.items()}
+            old = state["window_cut_steps"]
+            # The last cut of the older rollouts is where this one goes on, unless an episode ended just there.
+            goes_on = before > 0 and not (state["window_terminated"][-1] or state["window_truncated"][-1])
+            kept = (old >= drop) & ~((old == len(state["window_rewards"]) - 1) & goes_on)
+            cut_steps = np.concatenate([old[kept] - drop, cut_steps + before])
+            cut_observations = np.concatenate([state["window_cut_observations"][kept], cut_observations])
+        new = {key: np.array(array) for key, array in new.items()}
+        joined = replace(
+            rollout,
+            observations=new["window_observations"], actions=new["window_actions"], rewards=new["window_rewards"],
+            terminated=new["window_terminated"], truncated=new["window_truncated"],
+            cut_steps=cut_steps, cut_observations=cut_observations,
+        )  # fmt: skip
+        return joined, {**new, "window_cut_steps": cut_steps, "window_cut_observations": cut_observations}
+
+
+def _natively(
+    tools: Tools,
+    learners: tuple[Learner, Learner],
+    rates: tuple[Adam, Adam],
+    rollout: Rollout,
+    given: Objective,
+    targets: Row,
+    passes: NDArray[np.int64],
+    minibatch: int,
+    max_kl: float,
+) -> tuple[Learner, Learner, dict[str, float]]:
+    assert tools.kernels is not None
+    assert tools.critic is not None
+    return optimize(
+        tools.kernels, tools.critic, learners, rates, rollout.observations, rollout.actions, given, targets, passes,
+        minibatch, max_kl,
+    )  # fmt: skip
