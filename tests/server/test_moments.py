@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -11,11 +12,15 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 from support import Fold, answer
 
-from afedpg.messages import Leave, Moments, Revoke
+from afedpg.messages import Exchange, Leave, Moments, Revoke
 from afedpg.server.moments import merge, outliers, why_not
 from afedpg.server.rules import afedpg
 from afedpg.server.schedules import Constant
 from afedpg.server.state import begin_with, from_tree, to_tree
+
+
+def observing(quantities):
+    return replace(afedpg(Constant(0.1), Constant(0.1)), exchange=Exchange(statistics={"observations": quantities}))
 
 
 def two_pass(observations):
@@ -54,18 +59,19 @@ def test_a_small_spread_far_from_zero_survives():
 
 
 def test_the_merged_statistics_go_out_with_the_next_task():
-    server = Fold(afedpg(Constant(0.1), Constant(0.1)), np.zeros(2), agents=2)
+    server = Fold(observing(1), np.zeros(2), agents=2)
     first, second = np.array([[1.0], [3.0]]), np.array([[5.0]])
-    [task] = server(answer(server.tasks[0], [1.0, 0.0], moments=two_pass(first)))
-    assert task.statistics.count == 2
-    [task] = server(answer(server.tasks[1], [1.0, 0.0], moments=two_pass(second)))
+    [task] = server(answer(server.tasks[0], [1.0, 0.0], moments={"observations": two_pass(first)}))
+    assert task.statistics["observations"].count == 2
+    [task] = server(answer(server.tasks[1], [1.0, 0.0], moments={"observations": two_pass(second)}))
     whole = two_pass(np.concatenate([first, second]))
-    assert (task.statistics.count, *task.statistics.mean, *task.statistics.m2) == (3, *whole.mean, *whole.m2)
+    merged = task.statistics["observations"]
+    assert (merged.count, *merged.mean, *merged.m2) == (3, *whole.mean, *whole.m2)
     assert server.outcome.arrivals[0].bytes_up == 2 * 4 + 3 * 8
     assert server.outcome.arrivals[0].bytes_down == 2 * 4 + 3 * 8
 
 
-RULE = afedpg(Constant(0.1), Constant(0.1))
+RULE = observing(3)
 USUAL = np.array([1.0, 0.05, 0.0])  # deviations; the last quantity never changes
 LIES = {
     "a huge mean": Moments(1024.0, np.full(3, 1e9), np.zeros(3)),
@@ -79,12 +85,12 @@ def honest(generator):
 
 
 def told(server, agent_id, moments):
-    server(answer(server.tasks[agent_id], [1.0, 0.0], moments=moments))
+    server(answer(server.tasks[agent_id], [1.0, 0.0], moments={"observations": moments}))
     assert server.outcome.rejected is None
 
 
 def deviation(server):
-    statistics = server.state.statistics
+    statistics = server.state.statistics["observations"]
     return np.sqrt(statistics.m2 / statistics.count)
 
 
@@ -109,9 +115,9 @@ def test_one_lie_does_not_change_how_observations_are_scaled(lie, first, agents)
         np.testing.assert_allclose(deviation(server), USUAL, rtol=0.2)  # at once
     server(Leave(liar))
     rounds(server, others, 20, generator)
-    assert server.state.observed.aside == {liar}
+    assert server.state.observed["observations"].aside == {liar}
     np.testing.assert_allclose(deviation(server), USUAL, rtol=0.2)
-    np.testing.assert_allclose(server.state.statistics.mean, 0, atol=0.2)
+    np.testing.assert_allclose(server.state.statistics["observations"].mean, 0, atol=0.2)
 
 
 def test_a_fast_liar_that_observes_nothing_does_not_hide_what_the_others_observe():
@@ -131,9 +137,9 @@ def test_honest_agents_are_merged_as_they_arrive_bit_for_bit():
         part = two_pass(agent_id * np.array([1.0, 0.05, 9.81]) + generator.standard_normal((64, 3)) * USUAL)
         told(server, agent_id, part)
         merged = merge(merged, part)
-    assert server.state.observed.aside == frozenset()
-    assert server.state.statistics.mean.tobytes() == merged.mean.tobytes()
-    assert server.state.statistics.m2.tobytes() == merged.m2.tobytes()
+    assert server.state.observed["observations"].aside == frozenset()
+    assert server.state.statistics["observations"].mean.tobytes() == merged.mean.tobytes()
+    assert server.state.statistics["observations"].m2.tobytes() == merged.m2.tobytes()
 
 
 def test_a_revoked_agents_moments_are_taken_out():
@@ -144,23 +150,30 @@ def test_a_revoked_agents_moments_are_taken_out():
             for agent_id in agents:
                 told(each, agent_id, honest(generators[agent_id]))
     assert server(Revoke(2)) == []
-    assert (server.state.statistics.count, 2 in server.state.outstanding) == (20 * 1024, False)
-    np.testing.assert_allclose(server.state.statistics.m2, without.state.statistics.m2, rtol=1e-12)
-    np.testing.assert_allclose(server.state.statistics.mean, without.state.statistics.mean, rtol=1e-9, atol=1e-15)
+    assert (server.state.statistics["observations"].count, 2 in server.state.outstanding) == (20 * 1024, False)
+    np.testing.assert_allclose(
+        server.state.statistics["observations"].m2, without.state.statistics["observations"].m2, rtol=1e-12
+    )
+    np.testing.assert_allclose(
+        server.state.statistics["observations"].mean,
+        without.state.statistics["observations"].mean,
+        rtol=1e-9,
+        atol=1e-15,
+    )
     server(Revoke(0))
     server(Revoke(1))
-    assert server.state.statistics is None
+    assert server.state.statistics == {}
 
 
 def test_statistics_that_a_run_began_with_have_a_vote_and_stay():
     server, generator = Fold(RULE, np.zeros(2), 2), np.random.default_rng(0)
-    begin_with(server.state, honest(generator))
+    begin_with(server.state, {"observations": honest(generator)})
     rounds(server, range(2), 10, generator)
     told(server, 1, LIES["a huge mean"])
-    assert server.state.observed.aside == {1}
+    assert server.state.observed["observations"].aside == {1}
     server(Revoke(0))
     server(Revoke(1))
-    assert server.state.statistics.count == 1024
+    assert server.state.statistics["observations"].count == 1024
 
 
 @pytest.mark.parametrize("lie", LIES.values(), ids=LIES)
@@ -169,12 +182,12 @@ def test_a_checkpoint_knows_whose_moments_are_whose(lie):
     rounds(server, range(3), 5, generator)
     told(server, 2, lie)
     again = Fold(RULE, np.zeros(2), 0)
-    again.state, again.tasks = from_tree(copy.deepcopy(to_tree(server.state))), dict(server.tasks)
+    again.state, again.tasks = from_tree(copy.deepcopy(to_tree(server.state)), RULE), dict(server.tasks)
     for each in server, again:
         rounds(each, range(3), 5, np.random.default_rng(1))
         each(Revoke(1))
-    assert again.state.observed.aside == server.state.observed.aside
-    assert again.state.statistics.m2.tobytes() == server.state.statistics.m2.tobytes()
+    assert again.state.observed["observations"].aside == server.state.observed["observations"].aside
+    assert again.state.statistics["observations"].m2.tobytes() == server.state.statistics["observations"].m2.tobytes()
 
 
 def test_an_older_checkpoint_has_all_moments_in_one():
@@ -182,9 +195,9 @@ def test_an_older_checkpoint_has_all_moments_in_one():
     rounds(server, range(3), 5, generator)
     tree = to_tree(server.state)
     del tree["observed"]
-    again = from_tree(tree)
-    assert again.statistics.m2.tobytes() == server.state.statistics.m2.tobytes()
-    assert list(again.observed.slots) == [-1]
+    again = from_tree(tree, RULE)
+    assert again.statistics["observations"].m2.tobytes() == server.state.statistics["observations"].m2.tobytes()
+    assert list(again.observed["observations"].slots) == [-1]
 
 
 def test_nobody_is_an_outlier_alone():
@@ -194,4 +207,4 @@ def test_nobody_is_an_outlier_alone():
 def server_slot():
     server = Fold(RULE, np.zeros(2), 1)
     told(server, 0, LIES["a huge mean"])
-    return server.state.observed.slots[0]
+    return server.state.observed["observations"].slots[0]

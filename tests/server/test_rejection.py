@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -11,7 +12,7 @@ from hypothesis import strategies as st
 from support import Fold, answer
 
 from afedpg.config import from_settings
-from afedpg.messages import Join, Leave, Moments, Rejected, Report, Stats, TaskId
+from afedpg.messages import Exchange, Join, Leave, Moments, Rejected, Report, Stats, TaskId
 from afedpg.server.admission import Limits
 from afedpg.server.rules import afedpg, fedpg
 from afedpg.server.schedules import Constant
@@ -78,6 +79,17 @@ def test_a_stale_report_is_refused_beyond_the_bound_alone():
     assert server.state.gradients == 4
 
 
+OBSERVING = replace(RULE, exchange=Exchange(statistics={"observations": 2}))
+
+
+def observing_server():
+    """One report with moments was merged."""
+    server = Fold(OBSERVING, np.zeros(3), agents=3)
+    server(answer(server.tasks[2], FINE, moments={"observations": Moments(4, np.ones(2), np.ones(2))}))
+    assert server.state.statistics["observations"].count == 4
+    return server
+
+
 IMPOSSIBLE = {
     "no count": Moments(0, np.zeros(2), np.zeros(2)),
     "half a count": Moments(1.5, np.zeros(2), np.zeros(2)),
@@ -94,13 +106,30 @@ IMPOSSIBLE = {
 
 @pytest.mark.parametrize("moments", IMPOSSIBLE.values(), ids=IMPOSSIBLE)
 def test_impossible_moments_are_refused_with_their_gradient(moments):
-    server = server_with_history()
-    server(answer(server.tasks[2], FINE, moments=Moments(4, np.ones(2), np.ones(2))))
+    server = observing_server()
     before, statistics = server.bits, server.state.statistics
-    [task] = server(answer(server.tasks[1], FINE, moments=moments))
+    [task] = server(answer(server.tasks[1], FINE, moments={"observations": moments}))
     assert server.bits == before
     assert server.state.statistics is task.statistics is statistics
     assert server.outcome.rejected.reason.startswith("moments: ")
+
+
+@pytest.mark.parametrize("names", [(), ("rewards",), ("observations", "rewards")], ids=["none", "others", "too many"])
+def test_moments_of_other_things_than_expected_are_refused(names):
+    server = observing_server()
+    before, statistics = server.bits, server.state.statistics
+    moments = {name: Moments(4, np.ones(2), np.ones(2)) for name in names}
+    [task] = server(answer(server.tasks[1], FINE, moments=moments))
+    assert (server.bits, task.agent_id) == (before, 1)
+    assert server.state.statistics is statistics
+    assert server.outcome.rejected.reason.endswith("; expected are those of observations")
+
+
+def test_the_first_moments_have_as_many_quantities_as_the_workload_says():
+    server = Fold(OBSERVING, np.zeros(3), agents=3)
+    server(answer(server.tasks[2], FINE, moments={"observations": Moments(4, np.ones(3), np.ones(3))}))
+    assert server.outcome.rejected.reason == "moments: 3 quantities of observations, expected 2"
+    assert server.state.statistics == {}
 
 
 @pytest.mark.parametrize("share", [0.4, 0.5, 0.8])
@@ -125,7 +154,7 @@ def test_a_share_counts_on_after_a_checkpoint():
     server = Fold(RULE, np.zeros(3), agents=2, limits=Limits(share=0.5))
     for _ in range(30):
         server.answer(0, FINE)
-    server.state = from_tree(to_tree(server.state))
+    server.state = from_tree(to_tree(server.state), RULE)
     server.answer(0, FINE)
     assert (server.state.gradients, server.state.applied) == (20, {0: 20})
     assert server.outcome.rejected.reason == "share: 21 of 21 gradients would be this agent's, above the bound 0.5"
@@ -182,9 +211,9 @@ def test_a_report_sent_twice_is_applied_once_and_makes_no_second_task(rule):
     server = server_with_history(rule)
     report = answer(server.tasks[1], FINE)
     server(report)
-    before, gradients, waiting = server.bits, server.state.gradients, len(server.state.waiting)
+    before, gradients, waiting = server.bits, server.state.gradients, len(server.state.memory.kept)
     assert server(report) == []
-    assert (server.bits, server.state.gradients, len(server.state.waiting)) == (before, gradients, waiting)
+    assert (server.bits, server.state.gradients, len(server.state.memory.kept)) == (before, gradients, waiting)
     assert "not outstanding" in server.outcome.rejected.reason
 
 

@@ -61,9 +61,10 @@ def test_at_the_deadline_the_server_steps_with_what_it_has():
     assert [task.agent_id for task in server(CloseRound())] == [0, 2]
     np.testing.assert_allclose(server.state.buffers["0.direction"], [0.2 * 2.0, 0.0])
     before = server.bits
-    [fresh] = server(answer(late, [1.0, 1.0]))  # too late: refused, but its agent is in the next round
+    [fresh] = server(answer(late, [1.0, 1.0]))  # too late: unused, but its agent is in the next round
     assert server.bits == before
-    assert "late: its round closed 1 iterations ago" in server.outcome.rejected.reason
+    assert server.outcome.unused == (1, "late: its round closed 1 iterations ago")
+    assert (server.outcome.rejected, server.outcome.arrivals, server.state.unused) == (None, [], 1)
     assert (fresh.agent_id, fresh.version) == (1, 1)
     for agent_id in range(3):
         tasks = server.answer(agent_id, [1.0, 1.0])
@@ -76,7 +77,7 @@ def test_who_missed_a_round_is_waited_for_again_only_once_it_is_back():
     server.answer(2, [1.0, 0.0])
     late = server.tasks[1]
     server(CloseRound())
-    server.state = from_tree(to_tree(server.state))
+    server.state = from_tree(to_tree(server.state), RULE)
     for _ in range(3):  # rounds of two, closed by their last gradient
         assert server.answer(2, [1.0, 0.0]) == []
         assert [task.agent_id for task in server.answer(0, [1.0, 0.0])] == [0, 2]
@@ -134,10 +135,10 @@ def test_who_joins_an_open_round_belongs_to_it():
 @given(st.integers(1, 64), st.floats(0.001, 1), st.floats(0.001, 1), st.booleans())
 def test_fedpg_makes_n_times_fewer_steps_with_n_times_the_constants(agents, alpha, eta, literal):
     chosen = ScheduleConfig("constant", alpha=alpha, eta=eta, literal_constants=literal)
-    mine, step = schedules(Config("quadratic", "fedpg", agents, schedule=chosen), synchronous=True)
+    mine, step = schedules(Config("quadratic", "fedpg", agents=agents, schedule=chosen), synchronous=True)
     factor = 1 if literal else agents
     assert (mine(3, 2), step(3, 2)) == (min(1.0, factor * alpha), factor * eta)
-    others, step = schedules(Config("quadratic", "afedpg", agents, schedule=chosen))
+    others, step = schedules(Config("quadratic", "afedpg", agents=agents, schedule=chosen))
     assert (others(3, 2), step(3, 2)) == (alpha, eta)
 
 
@@ -148,11 +149,12 @@ def test_a_restart_voids_what_was_handed_out_and_what_waits(recipe):
     server.answer(0, [9.0, 9.0])  # fedpg: waits in the open round
     applied = server.state.gradients
     assert server(Restart()) == []
-    assert (server.state.epoch, server.state.outstanding, server.state.waiting) == (1, {}, {})
+    assert (server.state.epoch, server.state.outstanding, server.state.memory.kept) == (1, {}, [])
     assert server(answer(old, [1.0, 0.0])) == []
     assert server.state.gradients == applied
     [task] = server(Join(1))
     assert task.task_id.epoch == 1
+    server(Leave(0))  # nobody waits for it any more
     server.answer(1, [1.0, 0.0])
     assert [arrival.agent for arrival in server.outcome.arrivals] == [1]
 

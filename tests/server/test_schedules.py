@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from afedpg.config import Config, ScheduleConfig
-from afedpg.server.rules import make_rule
+from afedpg.server.rules import RECIPES, make_rule
 from afedpg.server.schedules import schedules
 
 counts = st.integers(0, 10**6)
@@ -32,8 +32,9 @@ def test_linear_decay_ends_at_the_last_gradient_and_stops_at_its_floor(k, v, flo
 
 
 def test_linear_decay_of_fedpg_ends_at_its_last_round():
-    config = Config("quadratic", "fedpg", 4, 250, schedule=ScheduleConfig("linear", 0.1, 0.5, 0.1))
-    eta = make_rule(config).eta
+    chosen = ScheduleConfig("linear", 0.1, 0.5, 0.1)
+    config = Config("quadratic", "fedpg", agents=4, iterations=250, schedule=chosen)
+    eta = make_rule(config, RECIPES[config.method]).eta
     assert [eta(k, k) for k in (0, 125, 250)] == [2.0, 1.0, 0.4]
 
 
