@@ -74,7 +74,7 @@ def test_its_gradient_of_a_cartpole_rollout_is_the_engines(one_file):
     settings = {"task": "CartPole-v1", "hidden": (32,), "baseline": "linear", "scale_observations": False, "steps": 300}
     config = from_settings(settings)
     workload = EnvironmentWorkload(config)
-    sampler = choose_sampler(config, workload.environments, workload.policy)
+    sampler = choose_sampler(config, workload.environments, workload.policy, workload.estimator)
     theta = workload.initial_theta().astype(np.float32)
     agent, state = one_file.Agent(0), workload.start(0)
     for _ in range(3):  # the values of later reports were fitted on the earlier ones
