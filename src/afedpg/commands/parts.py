@@ -61,5 +61,7 @@ def _shipped(kind: str) -> Mapping[str, Any]:
         from afedpg.agent.estimators.shipped import SHIPPED
 
         return SHIPPED
-    timings: dict[str, Any] = dict.fromkeys(TIMINGS)
-    return {"method": RECIPES, "aggregator": AGGREGATORS, "codec": CODECS, "timing": timings}[kind]
+    of: dict[str, Mapping[str, Any]] = {
+        "method": RECIPES, "aggregator": AGGREGATORS, "codec": CODECS, "timing": dict.fromkeys(TIMINGS),
+    }  # fmt: skip
+    return of[kind]

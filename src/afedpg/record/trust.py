@@ -1,8 +1,8 @@
 """May a run folder name code to import? Only code that this user has named before.
 
-A task MODULE:ID imports MODULE, a part FILE.py:NAME runs FILE.py, and run.toml names both. A user who starts a run names
-them, and where they lie is written down in the user's own state folder. A run folder of somebody else can name any code,
-and may come with a file of that name; such code is refused until the user says that it may be run.
+A task MODULE:ID imports MODULE, a part FILE.py:NAME runs FILE.py, and run.toml names both. A user who starts a run
+names them, and where they lie is written down in the user's own state folder. A run folder of somebody else can name
+any code, and may come with a file of that name; such code is refused until the user says that it may be run.
 """
 
 from __future__ import annotations

@@ -8,7 +8,7 @@ codec that does not ship is given on both sides: the terms have its name and its
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from types import MappingProxyType
 from typing import Any
@@ -76,7 +76,7 @@ def _estimators() -> Mapping[str, Any]:
     return SHIPPED
 
 
-_SHIPPED = {"estimator": _estimators, "codec": lambda: CODECS}
+_SHIPPED: dict[str, Callable[[], Mapping[str, Any]]] = {"estimator": _estimators, "codec": lambda: CODECS}
 
 
 def agree(
