@@ -30,7 +30,7 @@ def test_a_state_that_was_kept_goes_on_where_it_stood(tmp_path: Path) -> None:
     keep.save(0, "terms", state)
     kept = keep.load(0, "terms")
     assert kept is not None
-    assert np.array_equal(workload.work(kept, task)[1].gradient, workload.work(state, task)[1].gradient)
+    assert np.array_equal(workload.work(kept, task)[1].payload, workload.work(state, task)[1].payload)
     assert stat.S_IMODE((tmp_path / "state").stat().st_mode) == 0o600  # nobody else reads what it observed
     assert keep.load(1, "terms") is None  # another agent's
     assert keep.load(0, "other terms") is None

@@ -96,6 +96,18 @@ def test_a_report_counts_once_and_not_after_a_reconnection(tmp_path: Path) -> No
     live(tmp_path, test)
 
 
+def assert_unused(served: Served, port: AgentPort, samples: int) -> None:
+    """A report of a round that was closed is no lie: its agent is told nothing, its samples count, no step has it."""
+    outcome, server, member = served.federation.outcome, served.federation.server, served.engine.members[port.agent_id]
+    assert outcome.unused is not None
+    assert outcome.unused.agent_id == port.agent_id
+    assert "late" in outcome.unused.reason
+    assert (outcome.arrivals, outcome.rejected) == ([], None)
+    assert (server.unused, server.samples, server.gradients) == (1, samples, samples - 1)
+    assert (member.unused, member.rejected, member.gradients) == (1, 0, 0)
+    assert all(message.WhichOneof("content") != "refusal" for message in port.context.sent)
+
+
 def test_a_round_closes_at_its_deadline_and_the_straggler_is_taken_along(tmp_path: Path) -> None:
     async def test(served: Served) -> None:
         ports = await connected(served, 3)
@@ -112,7 +124,7 @@ def test_a_round_closes_at_its_deadline_and_the_straggler_is_taken_along(tmp_pat
         assert served.federation.server.iteration == 1
         assert served.federation.server.gradients == 2
         await served.send(ports[2], answer(late))
-        assert "late" in ports[2].context.newest("refusal").reason
+        assert_unused(served, ports[2], samples=3)
         assert served.task_of(ports[2]).version == 1
 
     live(tmp_path, test, method="fedpg", deadline=10.0)
@@ -141,7 +153,7 @@ def test_an_idler_does_not_stop_the_rounds_for_ever(tmp_path: Path) -> None:
             await served.send(port, answer(served.task_of(port)))
         assert (server.iteration, server.gradients) == (2, 4)  # nobody waits for it now
         await served.send(ports[2], answer(served.task_of(ports[2])))
-        assert "late" in ports[2].context.newest("refusal").reason
+        assert_unused(served, ports[2], samples=5)
         assert served.task_of(ports[2]).version == 2
 
     live(tmp_path, test, method="fedpg")
@@ -173,7 +185,7 @@ def test_a_run_whose_every_report_is_refused_says_so_and_ends(tmp_path: Path, ca
         await refused(served, ports[0], 100)  # one agent alone, even so
         served.service._handle(ports[1], b"nonsense", too_many=False)
         served.engine.stall.say(time.monotonic() + 31)
-        assert "nothing was accepted for 31 s, 100 reports refused, the last of agent 0: gradient: norm" in caplog.text
+        assert "nothing was accepted for 31 s, 100 reports refused, the last of agent 0: contribution: norm" in caplog.text
         assert served.engine._failure is None
         await refused(served, ports[1], 9)
         await served.send(ports[2], answer(served.task_of(ports[2])))  # one that is believed: from the start again
@@ -184,7 +196,7 @@ def test_a_run_whose_every_report_is_refused_says_so_and_ends(tmp_path: Path, ca
         assert served.engine.over
         assert isinstance(served.engine._failure, DeadEnd)
         assert str(served.engine._failure).startswith(
-            "20 reports in a row of 2 agents refused, the last of agent 1: gradient: norm 22 is above the bound 5"
+            "20 reports in a row of 2 agents refused, the last of agent 1: contribution: norm 22 is above the bound 5"
         )
 
     asyncio.run(test())
@@ -260,9 +272,9 @@ def test_an_agent_has_the_gradients_that_were_applied(tmp_path: Path) -> None:
             await served.send(port, answer(served.task_of(port)))
         assert counts() == {0: 0, 1: 1, 2: 1}
         assert served.federation.server.gradients == 2
-        served.engine.members = recall(served.engine.status(), {1: (7, 0), 5: (2, 4)})
+        served.engine.members = recall(served.engine.status(), {1: (7, 0, 0), 5: (2, 4, 3)})
         assert counts() == {0: 0, 1: 7, 2: 0, 5: 2}
-        assert served.engine.members[5].rejected == 4
+        assert (served.engine.members[5].rejected, served.engine.members[5].unused) == (4, 3)
         served.connect(5)
         assert served.engine.members[5].name == "agent-5"
 
@@ -456,14 +468,15 @@ def test_who_is_taken_off_the_allow_list_takes_its_observations_along(tmp_path: 
             served.service.roster.number(port.name)
         server, moments = served.federation.server, Moments(2.0, np.zeros(1), np.ones(1))
         for agent_id in range(2):
-            server.statistics = take(server.observed, server.statistics, agent_id, moments)
+            merged = take(server.observed["observations"], server.statistics.get("observations"), agent_id, moments)
+            assert merged is not None
+            server.statistics = {"observations": merged}
         if not there:
             served.engine.leave(1, ports[1], "gone")
         served.service.roster._allowed = frozenset({"agent-0"})
         served.service.revoke()
-        assert list(server.observed.slots) == list(server.outstanding) == [0]
-        assert server.statistics is not None
-        assert server.statistics.count == 2
+        assert list(server.observed["observations"].slots) == list(server.outstanding) == [0]
+        assert server.statistics["observations"].count == 2
         assert states(served) == {0: True, 1: False}
 
     live(tmp_path, test)
