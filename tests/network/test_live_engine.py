@@ -13,10 +13,10 @@ import pytest
 from served import Served
 
 from afedpg.config import from_settings
-from afedpg.engine.members import recall
+from afedpg.engine.members import LONGEST_PAUSE, recall
 from afedpg.engine.process import DeadEnd
 from afedpg.engine.stall import Stall
-from afedpg.messages import Moments, Report, Stats, Task
+from afedpg.messages import Moments, Report, Restart, Stats, Task
 from afedpg.protocol import federation_pb2 as pb
 from afedpg.server.moments import take
 from afedpg.transport.grpc.port import AgentPort
@@ -233,6 +233,52 @@ def test_who_joins_a_round_does_not_put_off_its_deadline(tmp_path: Path) -> None
         assert list(served.federation.server.outstanding) == [first.agent_id, second.agent_id]
 
     live(tmp_path, test, method="fedpg", deadline=10.0)
+
+
+@pytest.mark.parametrize("deadline", [None, 0.0, 3600.0])
+def test_a_server_that_was_started_again_waits_for_who_took_part(tmp_path: Path, deadline: float | None) -> None:
+    """The first to come back has no round for itself, and who does not come back within its lease and a pause is gone."""
+
+    async def test(served: Served) -> None:
+        ports = await connected(served, 3)
+        await served.send(ports[0], answer(served.task_of(ports[0])))
+        for member in served.engine.members.values():
+            member.port = None
+        served.engine._apply(Restart())
+        server, started = served.federation.server, served.engine._started
+        assert server.absent == {0, 1, 2}
+        (first,) = await connected(served, 1)
+        await served.send(first, answer(served.task_of(first)))
+        served.engine._tick(started + 1, 0.0)
+        assert (server.iteration, server.absent) == (0, {1, 2})
+        second = served.connect(1)
+        await second.flush()
+        await served.send(second, answer(served.task_of(second)))
+        for port in (first, second):
+            served.engine.members[port.agent_id].heard += 100
+        lease = served.config.network.lease
+        for seconds in (2, lease + 1, LONGEST_PAUSE + lease - 1):
+            served.engine._tick(started + seconds, 0.0)
+            assert (server.iteration, server.absent) == (0, {2})
+        served.engine._tick(started + LONGEST_PAUSE + lease + 1, 0.0)
+        assert (server.iteration, server.gradients, server.absent) == (1, 2, set())
+
+    live(tmp_path, test, method="fedpg", deadline=deadline)
+
+
+def test_a_round_closes_at_its_deadline_without_who_did_not_come_back(tmp_path: Path) -> None:
+    async def test(served: Served) -> None:
+        for port in await connected(served, 2):
+            served.engine.members[port.agent_id].port = None
+        served.engine._apply(Restart())
+        (first,) = await connected(served, 1)
+        await served.send(first, answer(served.task_of(first)))
+        served.engine._watch_round(time.monotonic())
+        served.engine._watch_round(time.monotonic() + 6)
+        server = served.federation.server
+        assert (server.iteration, server.gradients, server.absent) == (1, 1, set())
+
+    live(tmp_path, test, method="fedpg", deadline=5.0)
 
 
 def test_a_round_does_not_wait_for_who_is_gone(tmp_path: Path) -> None:

@@ -20,7 +20,7 @@ from typing import Any, Protocol
 
 from afedpg.config import NetworkConfig
 from afedpg.engine.federation import Federation
-from afedpg.engine.members import Member, Port, describe
+from afedpg.engine.members import LONGEST_PAUSE, Member, Port, describe
 from afedpg.engine.own_schedules import BadSchedule
 from afedpg.engine.stall import Stall
 from afedpg.engine.trace import TraceWriter
@@ -263,9 +263,10 @@ class LiveEngine:
         except BaseException as error:
             self.fail(error)
             return
-        for agent_id in sorted(self.federation.server.absent) if now - self._started > self.network.lease else ():
-            _log.info("agent %d did not come back after the server was started again", agent_id)
-            self._apply(Leave(agent_id))
+        if now - self._started > self.network.lease + LONGEST_PAUSE:  # it may have just begun to pause
+            for agent_id in sorted(self.federation.server.absent):
+                _log.info("agent %d did not come back after the server was started again", agent_id)
+                self._apply(Leave(agent_id))
         for member in self.members.values():
             member.heard += stalled
             if member.port is not None and now - member.heard > self.network.lease:
@@ -295,7 +296,9 @@ class LiveEngine:
             return 0 < deadline < now - self._opened
         slowest = max(self.members[given.agent].answered for given in server.memory.kept)
         patience = max(ROUND_SECONDS, ROUND_TIMES * slowest)
-        return all(now - self.members[agent_id].handed_out > patience for agent_id in server.outstanding)
+        # who may still come back after a restart is waited for by its lease, in `_tick`
+        waited = all(now - self.members[agent_id].handed_out > patience for agent_id in server.outstanding)
+        return waited and not server.absent
 
     def _note_status(self, now: float) -> None:
         self._arrivals.append((now, self.federation.server.gradients))

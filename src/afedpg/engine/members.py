@@ -10,6 +10,8 @@ from typing import Any, Protocol
 from afedpg.messages import Task
 from afedpg.server.state import ServerState
 
+LONGEST_PAUSE = 30.0  # seconds between an agent's attempts to come back
+
 
 class Port(Protocol):
     """The way back to one connected agent. Nothing here waits: a Task is turned into bytes at once."""

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from afedpg.config import Config
+from afedpg.engine.members import LONGEST_PAUSE
 from afedpg.messages import Task, Workload
 from afedpg.protocol import federation_pb2 as pb
 from afedpg.transport.grpc import wire
@@ -17,7 +18,7 @@ from afedpg.transport.grpc.tls import Identity
 from afedpg.transport.grpc.wire import Expected
 from afedpg.transport.grpc.worker import Worker
 
-FIRST_PAUSE, LONGEST_PAUSE = 0.2, 30.0  # seconds between attempts to come back
+FIRST_PAUSE = 0.2  # seconds between attempts to come back, which grow up to LONGEST_PAUSE
 
 
 @dataclass(frozen=True)
