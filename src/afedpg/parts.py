@@ -47,7 +47,7 @@ def _read_values(kind: str, text: str) -> dict[str, Any]:
     """key=value,... with values as in TOML; a word that is none of its values is itself."""
     try:
         return dict(tomllib.loads(f"values = {{{text}}}")["values"])
-    except (tomllib.TOMLDecodeError, RecursionError):
+    except (ValueError, RecursionError):
         pass
     values: dict[str, Any] = {}
     for pair in filter(None, text.split(",")):
@@ -56,7 +56,7 @@ def _read_values(kind: str, text: str) -> dict[str, Any]:
             raise ConfigError(f"{kind}: '{text}' is not like key=value,other=value")
         try:
             values[key.strip()] = tomllib.loads(f"value = {value}")["value"]
-        except (tomllib.TOMLDecodeError, RecursionError):
+        except (ValueError, RecursionError):
             values[key.strip()] = value.strip()
     return values
 

@@ -93,7 +93,7 @@ def _read_pairs(text: str) -> dict[str, Any]:
     try:
         pairs: dict[str, Any] = tomllib.loads(f"pairs = {{{text}}}")["pairs"]
         return pairs
-    except (tomllib.TOMLDecodeError, RecursionError) as error:
+    except (ValueError, RecursionError) as error:
         message = f"'{text}' is not like name=1,other=true,text='word': values are written as in TOML"
         raise argparse.ArgumentTypeError(message) from error
 

@@ -96,7 +96,7 @@ class RunFolder:
     def _document(self) -> dict[str, Any]:
         try:
             return tomllib.loads(self.toml.read_text(encoding="utf-8"))
-        except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        except (ValueError, RecursionError) as error:
             raise ConfigError(f"{self.toml} is not TOML: {error}") from error
         except OSError as error:
             raise AfedpgError(f"cannot read {self.toml}: {error.strerror}") from error
