@@ -212,6 +212,8 @@ def _moments(contents: Iterable[pb.Moments], sent: int, vector: bytes, what: str
         moments, parts = unpack_moments(contents)
     except ValueError as error:
         raise Refused(f"{what}: no whole number of 64 bit floats") from error
+    if len(parts) != 2 * len(moments):
+        raise Refused(f"{what}: {', '.join(moments)} came twice")
     if sent != checksum((vector, *parts)):
         raise Damaged("checksum: the vectors are not what was sent")
     return moments
