@@ -17,6 +17,7 @@ from afedpg.engine.workloads import BuildWorkload
 from afedpg.errors import AfedpgError, ConfigError
 from afedpg.messages import Moments, Task, TaskId
 from afedpg.protocol import federation_pb2 as pb
+from afedpg.protocol.encoding import checksum
 from afedpg.transport.grpc import wire
 from afedpg.transport.grpc.client import run_agent
 from afedpg.transport.grpc.membership import AgentOptions
@@ -29,8 +30,9 @@ SIZE = 4 * 4 + 4 + 4 * 2 + 2
 GOOD = Moments(50.0, np.zeros(4), np.ones(4))
 
 
-def task(theta: np.ndarray | None = None, statistics: Moments | None = GOOD) -> Task:
-    return Task(TaskId(1, 1), 0, np.zeros(SIZE, np.float32) if theta is None else theta, 0, statistics)
+def task(theta: np.ndarray | None = None, statistics: Moments = GOOD, **more: Moments) -> Task:
+    theta = np.zeros(SIZE, np.float32) if theta is None else theta
+    return Task(TaskId(1, 1), 0, theta, 0, {**more, "observations": statistics})
 
 
 def one(value: float) -> np.ndarray:
@@ -60,26 +62,50 @@ LIES = {
 }
 
 
-def decoded(sent: Task, observations: int | None = 4) -> Task:
-    return wire.decode_task(wire.from_server(wire.encode_task(sent)).task, 0, SIZE, observations)
+EXPECTED = wire.Expected(SIZE, {"observations": 4})
+
+
+def decoded(sent: Task, expected: wire.Expected = EXPECTED) -> Task:
+    return wire.decode_task(wire.from_server(wire.encode_task(sent)).task, 0, expected)
 
 
 @pytest.mark.parametrize("lie", LIES.values(), ids=LIES)
 def test_a_task_that_could_not_be_computed_with_is_refused(lie: Task) -> None:
-    assert decoded(task()).statistics is not None
+    assert decoded(task()).statistics.keys() == {"observations"}
     with pytest.raises(Refused, match=r"^(theta|statistics): ") as refusal:
         decoded(lie)
     assert not isinstance(refusal.value, Damaged)  # it would be sent again
 
 
 def test_an_agent_that_does_not_scale_sees_no_statistics() -> None:
-    assert decoded(LIES["statistics short"], None).statistics is None
+    assert decoded(LIES["statistics short"], wire.Expected(SIZE)).statistics == {}
+
+
+def test_statistics_of_other_names_are_not_looked_at() -> None:
+    """A name that no estimator of this agent's reads, however many there are and whatever they hold."""
+    others = {f"other {number}": Moments(np.nan, np.zeros(number), np.ones(1)) for number in range(100)}
+    assert decoded(task(**others)).statistics.keys() == {"observations"}
+    with pytest.raises(Refused, match=r"^statistics: "):
+        decoded(task(statistics=Moments(50.0, np.zeros(3), np.ones(3)), **others))
+
+
+@pytest.mark.parametrize("order", [1, -1])
+def test_statistics_of_one_name_come_once(order: int) -> None:
+    """Or it would depend on their order which of them was looked at."""
+    one = wire.from_server(wire.encode_task(task())).task
+    other = wire.from_server(wire.encode_task(LIES["mean NaN"])).task
+    both = [*one.statistics, *other.statistics][::order]
+    del one.statistics[:]
+    one.statistics.extend(both)
+    one.checksum = checksum([one.theta, *(part for moments in both for part in (moments.mean, moments.m2))])
+    with pytest.raises(Refused, match=r"^statistics: observations came twice"):
+        wire.decode_task(one, 0, EXPECTED)
 
 
 def test_a_damaged_task_is_told_from_a_lie() -> None:
     data = wire.encode_task(task())
     with pytest.raises(Damaged):
-        wire.decode_task(wire.from_server(data[:-1] + bytes((data[-1] ^ 1,))).task, 0, SIZE, 4)
+        wire.decode_task(wire.from_server(data[:-1] + bytes((data[-1] ^ 1,))).task, 0, EXPECTED)
     with pytest.raises(Damaged):
         wire.from_server(b"\xff" * 9)
 
@@ -138,13 +164,18 @@ def test_an_agent_leaves_for_good_and_sends_nothing(liar: Liar) -> None:
     assert "report" not in liar.heard
 
 
+NO_PARTS = (  # of which a server may not name any
+    "", ":", "\x1b[2J", 3, None, [], "evil.py:Part", "/tmp/evil.py:Part:power=1", "custom:evil.Part", "custom:",
+    "float32:power=1", "gae:power=1", "gae:power=" + "1" * 5000, "gae:" + "power=[" * 3000, "gae:x=1979-05-27,=",
+)  # fmt: skip
 UNSOUND = {
     "seed": (-1, 2**64, 10**400), "dimension": (0, 2**40), "noise": (-1, 1e300, float("nan")), "steps": (0, 2**40),
     "log_std": (-1e3, 1e3), "hidden": ([0], [2**40], [1] * 1000, [2**16] * 3, "64"), "baseline_hidden": ([2**17],),
     "gamma": (0, 1.5, 10**400), "gae_lambda": (-1, 2), "baseline_rate": (0, 1e9), "baseline_epochs": (0, 10**9),
-    "segment": (0, 2**40), "entropy": (-1, 1e300), "value_weight": (-1, float("inf")), "scale_observations": (1, None),
-    "method": ("fastest", "\x1b[2J", 3), "estimator": ("x" * 10**5,), "baseline": (None,), "scale_advantages": ("no",),
-    "activation": ("gelu", None, ["relu"]), "mean": ("relu", 0),
+    "segment": (-1, 5, 2**40), "entropy": (-1, 1e300), "value_weight": (-1, float("inf")), "scale_observations": (1, None),
+    "estimator": ("x" * 10**5, *NO_PARTS), "codec": ("fastest", *NO_PARTS), "baseline": (None,),
+    "scale_advantages": ("no",), "scale_rewards": ("no",),
+    "activation": ("gelu", None, ["relu"]), "mean": ("relu", 0), "horizon": (-1, 1.5),
 }  # fmt: skip
 
 

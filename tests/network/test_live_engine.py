@@ -185,7 +185,9 @@ def test_a_run_whose_every_report_is_refused_says_so_and_ends(tmp_path: Path, ca
         await refused(served, ports[0], 100)  # one agent alone, even so
         served.service._handle(ports[1], b"nonsense", too_many=False)
         served.engine.stall.say(time.monotonic() + 31)
-        assert "nothing was accepted for 31 s, 100 reports refused, the last of agent 0: contribution: norm" in caplog.text
+        assert (
+            "nothing was accepted for 31 s, 100 reports refused, the last of agent 0: contribution: norm" in caplog.text
+        )
         assert served.engine._failure is None
         await refused(served, ports[1], 9)
         await served.send(ports[2], answer(served.task_of(ports[2])))  # one that is believed: from the start again
