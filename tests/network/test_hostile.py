@@ -35,6 +35,15 @@ def changed(data: bytes) -> bytes:
     return data[:-1] + bytes((data[-1] ^ 1,))
 
 
+def unknown_type(report: Report) -> pb.Report:
+    content: pb.Report = pb.FromAgent.FromString(encode_report(report)).report
+    content.dtype = "<f8"
+    return content
+
+
+LIES = 17
+
+
 def test_every_lie_is_refused_and_training_goes_on(tmp_path: Path) -> None:
     settings = ("--iterations", 100000, "--dimension", SIZE, "--max-delay", 10_000_000, "--keep-reports")
     with site(tmp_path, *settings, agents=2) as federation:
@@ -43,16 +52,28 @@ def test_every_lie_is_refused_and_training_goes_on(tmp_path: Path) -> None:
         with raw_agent(federation.port, CONFIG, SIZE, "liar") as liar:
             task = liar.task()
             nan = np.full(SIZE, np.nan, np.float32)
-            assert lie(liar, replace(good(task), gradient=nan)) == "gradient: not finite"
+            assert lie(liar, replace(good(task), payload=nan)) == "contribution: not finite"
             huge = np.full(SIZE, 1e30, np.float32)
-            assert "above the bound" in lie(liar, replace(good(liar.task()), gradient=huge))
+            assert "above the bound" in lie(liar, replace(good(liar.task()), payload=huge))
             short = np.ones(SIZE - 1, np.float32)
-            assert "19 numbers, expected 20" in lie(liar, replace(good(liar.task()), gradient=short))
+            assert "19 numbers, theta has 20" in lie(liar, replace(good(liar.task()), payload=short))
             task = liar.task()
             assert "not outstanding" in lie(liar, replace(good(task), version=task.version + 10**9))
             assert "not outstanding" in lie(liar, replace(good(task), task_id=TaskId(0, 10**9)))
             poison = Moments(1e6, np.full(3, 1e8), np.full(3, 1e12))
-            assert "moments" in lie(liar, replace(good(task), moments=poison))
+            assert "moments" in lie(liar, replace(good(task), moments={"observations": poison}))
+            assert "moments" in lie(liar, replace(good(liar.task()), moments={"": poison, "x" * 999: poison}))
+            assert "scalars" in lie(liar, replace(good(liar.task()), scalars={"weight": 1e300}))
+            coded = np.ones(4 * SIZE, np.uint8)  # of a codec that this federation does not have
+            assert "80 numbers, theta has 20" in lie(liar, replace(good(liar.task()), payload=coded))
+            coded = np.ones(SIZE, np.uint8)
+            assert "numbers of uint8, not float32" in lie(liar, replace(good(liar.task()), payload=coded))
+            assert "theta has 20" in lie(liar, replace(good(liar.task()), payload=np.ones(0, np.float32)))
+            liar.send(pb.FromAgent(report=unknown_type(good(liar.task()))).SerializeToString())
+            assert liar.refusal().startswith("dtype: '<f8'")
+            liar.task()
+            liar.send(pb.FromAgent(fetch=pb.Fetch()).SerializeToString())  # nobody samples before it asks here
+            assert liar.refusal() == "message: 'fetch' is out of place"
             task = liar.task()
             liar.send(changed(encode_report(good(task))))
             assert liar.refusal().startswith("checksum")
@@ -69,8 +90,10 @@ def test_every_lie_is_refused_and_training_goes_on(tmp_path: Path) -> None:
             assert error.value.code() == grpc.StatusCode.RESOURCE_EXHAUSTED
         before = federation.gradients()
         wait_until(lambda: federation.gradients() > before + 20)
-        wait_until(lambda: len(federation.query("SELECT reason FROM rejected")) == 10)
-        wait_until(lambda: {agent["name"]: agent["rejected"] for agent in federation.status()["agents"]}["liar"] == 10)
+        wait_until(lambda: len(federation.query("SELECT reason FROM rejected")) == LIES)
+        wait_until(
+            lambda: {agent["name"]: agent["rejected"] for agent in federation.status()["agents"]}["liar"] == LIES
+        )
         assert federation.log().count("refused") >= 5
         federation.processes[0].terminate()
         assert federation.processes[0].wait(60) == 130

@@ -239,7 +239,7 @@ def test_who_joins_a_round_does_not_put_off_its_deadline(tmp_path: Path) -> None
 
 @pytest.mark.parametrize("deadline", [None, 0.0, 3600.0])
 def test_a_server_that_was_started_again_waits_for_who_took_part(tmp_path: Path, deadline: float | None) -> None:
-    """The first to come back has no round for itself, and who does not come back within its lease and a pause is gone."""
+    """The first to come back has no round for itself, and who stays away for its lease and a pause is gone."""
 
     async def test(served: Served) -> None:
         ports = await connected(served, 3)

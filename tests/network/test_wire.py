@@ -107,7 +107,7 @@ def refuse_moments(moments: Statistics) -> None:
     ("observations", "\x1b[2J"), ("observations", "rewards", "other"), tuple(map(str, range(1000))),
 ], ids=["none", "one", "unknown", "no name", "long", "control", "another", "many"])  # fmt: skip
 def test_moments_of_other_names_are_refused(names: tuple[str, ...]) -> None:
-    refuse_moments({name: SOUND["rewards"] for name in names})
+    refuse_moments(dict.fromkeys(names, SOUND["rewards"]))
 
 
 def test_moments_of_one_name_come_once() -> None:
