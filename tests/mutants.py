@@ -331,6 +331,9 @@ MUTANTS = [
            f"{COMPUTE} fisher"),
     Mutant("a block of rows too few", "agent/compute/products.py",
            "if m + 2 <= rows:", "if m + 3 <= rows:", f"{COMPUTE} fit or wide or values"),
+    Mutant("a server makes the sampler that it never uses", "agent/work.py",
+           'if config.engine != "grpc" or make_policy', "if True or make_policy",
+           "tests/compute/test_imports.py whatever"),
     # Activation and mean.
     Mutant("tanh layers leave out what is negative", "policy/forward.py",
            "np.float32(-2 if network.tanh_layers else 0)", "np.float32(0)", f"{ACTIVATIONS} acts"),

@@ -40,6 +40,16 @@ def test_kill_9_in_mid_episode(task, start_command, tmp_path):
         kills -= survive(start_command, folder, settings_of(task), 1, kills, moments, task, longest=1.5)
 
 
+@pytest.mark.parametrize(("task", "workers"), [("CartPole-v1", 1), ("Swimmer-v4", 2)])
+def test_kill_9_with_native_kernels(task, workers, start_command, tmp_path):
+    """The same bits after it, on replay, and as one worker's: policy and critic are computed by compiled code."""
+    kills, attempt, moments = KILLS // 4 or 1, 0, random.Random(workers)
+    settings = settings_of(task) | {"compute": "native", "baseline": "mlp", "hidden": (32, 32)}
+    while kills > 0:
+        attempt += 1
+        kills -= survive(start_command, tmp_path / str(attempt), settings, workers, kills, moments, task, longest=1.5)
+
+
 @pytest.mark.parametrize("task", TASKS if KILLS else ["Pendulum-v1"])
 def test_workers_change_nothing(task):
     settings = settings_of(task) | {"iterations": 6}

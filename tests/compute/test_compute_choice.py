@@ -15,6 +15,7 @@ import torch
 from afedpg import resume, train
 from afedpg.agent.baselines.mlp import MlpBaseline
 from afedpg.agent.compute import choice
+from afedpg.agent.compute.kernels import CriticKernels
 from afedpg.agent.work import EnvironmentWorkload
 from afedpg.config import from_settings, load_preset, presets
 from afedpg.errors import ConfigError
@@ -55,7 +56,7 @@ def test_the_critics_fit_as_torch_fits() -> None:
     x = generator.normal(size=(200, 5)).astype(np.float32)
     y = x[:, 0].astype(np.float64) ** 2 + x[:, 1]
     usual = MlpBaseline(5, (24, 24), 1e-3, 3)
-    native = MlpBaseline(5, (24, 24), 1e-3, 3, kernels=choice.CriticKernels((5, 24, 24)))
+    native = MlpBaseline(5, (24, 24), 1e-3, 3, kernels=CriticKernels((5, 24, 24)))
     start = usual.start(stream(0, "baseline"))
     right, found = usual.fit(start, x, y), native.fit(start, x, y)
     way = np.linalg.norm(right["baseline"] - start["baseline"])

@@ -11,7 +11,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping
 from dataclasses import replace
-from functools import cached_property
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -19,8 +19,7 @@ from numpy.typing import NDArray
 
 from afedpg.agent.baselines.linear import Baseline, LinearBaseline, NoBaseline
 from afedpg.agent.baselines.mlp import MlpBaseline
-from afedpg.agent.compute.choice import native_kernels
-from afedpg.agent.compute.kernels import CriticKernels
+from afedpg.agent.compute.choice import build_kernels, uses_kernels
 from afedpg.agent.estimators.estimator import Estimator, Tools
 from afedpg.agent.estimators.shipped import SHIPPED
 from afedpg.agent.scaling import LARGEST, RETURNS, discounted_returns, reward_scale
@@ -45,8 +44,7 @@ from afedpg.parts import build
 from afedpg.policy.mlp import MlpPolicy, Policy
 from afedpg.sampling.environments import Environments, MakeEnv, time_limit
 from afedpg.sampling.evaluate import MOST_STEPS, evaluate
-from afedpg.sampling.gymnasium import GymnasiumSampler, Sampler
-from afedpg.sampling.native.sampler import native_sampler
+from afedpg.sampling.gymnasium import GymnasiumSampler, Sampler, start_sampling
 from afedpg.sampling.normalizer import moments_of
 from afedpg.sampling.rollout import Rollout, rollout_from_state, rollout_to_state
 from afedpg.sampling.spaces import BoxActions
@@ -56,6 +54,7 @@ from afedpg.server.state import statistics_from_tree, statistics_to_tree
 _log = logging.getLogger("afedpg")
 
 if TYPE_CHECKING:
+    from afedpg.agent.compute.kernels import CriticKernels, PolicyKernels
     from afedpg.policy.own import MakePolicy
 
 
@@ -81,18 +80,29 @@ class EnvironmentWorkload:
         self.environments = Environments(config, make_env)
         self.estimator: Estimator = estimator or build("estimator", config.agent.estimator, SHIPPED)
         self.policy = build_policy(config, self.environments, self.estimator, make_policy)
-        native = native_kernels(config, self.policy, self.estimator.value_network, self.estimator.own_critic)
-        if native is None:
+        self._native = uses_kernels(config, self.policy, self.estimator.value_network)
+        observations = self.environments.observations.size
+        baseline = partial(choose_baseline, self._agent, observations)
+        self._tools = Tools(self.policy, self._agent, observations, self._build_kernels, baseline)
+        if config.engine != "grpc" or make_policy is not None:  # a server works never, and evaluates without torch
+            self._prepare()
+        _check(config, self.environments, self.estimator)
+        self.estimator.check(self._tools)
+
+    def _prepare(self) -> None:
+        """Finds out now what cannot be had, and compiles."""
+        _ = self._sampler, self._tools.baseline
+        if not self._native:
             import torch
 
             torch.set_num_threads(1)  # last bits of a product change with the number of threads
-        kernels, critic = (None, None) if native is None else native
-        observations = self.environments.observations.size
-        baseline = choose_baseline(self._agent, observations, critic)
-        self._tools = Tools(self.policy, baseline, self._agent, observations, kernels, critic)
-        self._sampler = choose_sampler(config, self.environments, self.policy, self.estimator)
-        _check(config, self.environments, self.estimator)
-        self.estimator.check(self._tools)
+
+    @cached_property
+    def _sampler(self) -> Sampler:
+        return choose_sampler(self._config, self.environments, self.policy, self.estimator)
+
+    def _build_kernels(self) -> tuple[PolicyKernels | None, CriticKernels | None]:
+        return build_kernels(self._config, self.policy, self.estimator.own_critic) if self._native else (None, None)
 
     @property
     def parameters(self) -> int:
@@ -129,7 +139,7 @@ class EnvironmentWorkload:
         return np.concatenate([policy, self.estimator.initial(self._tools, generator)])
 
     def start(self, agent_id: int) -> AgentState:
-        state = self._sampler.start(self._config.seed, agent_id)
+        state = start_sampling(self.environments, self._config.seed, agent_id)
         state |= self.estimator.start(self._tools, stream(self._config.seed, "baseline", agent_id))
         if self._agent.scale_rewards:
             state["discounted_return"] = np.zeros(1)
@@ -271,6 +281,8 @@ def choose_sampler(config: Config, environments: Environments, policy: Policy, e
     """The one place where rollout code is picked. Both samplers give the same bits; the native one is faster."""
     agent, steps, whole_episodes = config.agent, config.report_steps, estimator.whole_episodes
     if agent.sampler != "gymnasium":
+        from afedpg.sampling.native.sampler import native_sampler  # compiled code, which a server does not need
+
         native = native_sampler(environments, policy, steps, whole_episodes)
         if not isinstance(native, str):
             return native

@@ -33,6 +33,25 @@ class Sampler(Protocol):
         """The arrays of the state that are new, the rollout, and what the report should say beside it."""
 
 
+def start_sampling(environments: Environments, seed: int, agent_id: int) -> AgentState:
+    """An agent's state before its first rollout, whichever the sampler."""
+    return {
+        "noise_stream": freeze(stream(seed, "agent", agent_id)),
+        "episode_stream": freeze(stream(seed, "environment", agent_id)),
+        "total_steps": np.zeros(1, np.int64),
+        **no_episode(environments),
+    }
+
+
+def no_episode(environments: Environments) -> AgentState:
+    return {
+        "episode_seed": np.array([NO_EPISODE], np.int64),
+        "episode_actions": environments.actions.empty(),
+        "episode_observation": np.empty(0),
+        "episode_return": np.zeros(1),
+    }
+
+
 @dataclass
 class _Steps:
     """A rollout being written: arrays for `capacity` steps, of which `count` are filled."""
@@ -77,20 +96,7 @@ class GymnasiumSampler:
         self._whole = whole_episodes
 
     def start(self, seed: int, agent_id: int) -> AgentState:
-        return {
-            "noise_stream": freeze(stream(seed, "agent", agent_id)),
-            "episode_stream": freeze(stream(seed, "environment", agent_id)),
-            "total_steps": np.zeros(1, np.int64),
-            **self._no_episode(),
-        }
-
-    def _no_episode(self) -> AgentState:
-        return {
-            "episode_seed": np.array([NO_EPISODE], np.int64),
-            "episode_actions": self._environments.actions.empty(),
-            "episode_observation": np.empty(0),
-            "episode_return": np.zeros(1),
-        }
+        return start_sampling(self._environments, seed, agent_id)
 
     def sample(
         self, agent_id: int, state: AgentState, theta: Floats, statistics: Moments | None
@@ -112,7 +118,7 @@ class GymnasiumSampler:
             "episode_stream": freeze(walk.seeds),
             "total_steps": state["total_steps"] + rollout.steps,
         }
-        changed |= self._no_episode() if self._whole else walk.episode()
+        changed |= no_episode(self._environments) if self._whole else walk.episode()
         return changed, rollout, {"restarted": 1.0} if walk.restarted else {}
 
     @property

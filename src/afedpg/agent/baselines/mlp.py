@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
-from afedpg.agent.compute.kernels import CriticKernels, Learner
-from afedpg.agent.compute.local_steps import Adam
 from afedpg.messages import AgentState, Floats
 from afedpg.params import Layout, mlp_shapes
 from afedpg.policy.mlp import initial_mlp, leaves, mlp, to_torch
@@ -17,6 +15,8 @@ from afedpg.seeding import freeze, thaw
 
 if TYPE_CHECKING:
     import torch
+
+    from afedpg.agent.compute.kernels import CriticKernels, Learner
 
 Row = NDArray[np.float64]
 MINIBATCHES = 8  # per pass
@@ -61,6 +61,9 @@ class MlpBaseline:
 
     def fit(self, state: AgentState, observations: Floats, targets: Row) -> AgentState:
         """`epochs` passes of Adam over the rollout in shuffled minibatches."""
+        from afedpg.agent.compute.kernels import Learner
+        from afedpg.agent.compute.local_steps import Adam
+
         followed = self._follow(state["baseline_targets"], targets)
         shuffle = thaw(state["baseline_stream"])
         passes = np.stack([shuffle.permutation(len(targets)) for _ in range(self.epochs)])
@@ -112,7 +115,7 @@ class MlpBaseline:
                 steps += 1
                 self._adam(flat, torch.cat([g.reshape(-1) for g in gradients]), first, second, steps)
         theta, mean, square = (vector.cpu().numpy().copy() for vector in (flat, first, second))
-        return Learner(theta, mean, square, steps)
+        return replace(before, theta=theta, first=mean, second=square, steps=steps)
 
     def _follow(self, before: Row, targets: Row) -> Row:
         now = np.array([targets.mean(), targets.std()])

@@ -2,28 +2,38 @@
 
 from __future__ import annotations
 
-from afedpg.agent.compute.kernels import CriticKernels, PolicyKernels
+from typing import TYPE_CHECKING
+
 from afedpg.config import Config
 from afedpg.errors import ConfigError
 from afedpg.policy.mlp import MlpPolicy, Policy
 
+if TYPE_CHECKING:  # compiled code is imported where somebody computes with it
+    from afedpg.agent.compute.kernels import CriticKernels, PolicyKernels
+
 WIDEST = 2048  # auto: up to here native products win (`afedpg bench compute`); beyond, nobody has measured
 
 
-def native_kernels(
-    config: Config, policy: Policy, value_network: bool = False, own_critic: bool = False
-) -> tuple[PolicyKernels, CriticKernels | None] | None:
-    """Of the policy and, where there is one, of the mlp baseline; None where torch computes."""
+def uses_kernels(config: Config, policy: Policy, value_network: bool = False) -> bool:
+    """Whether native kernels compute; otherwise torch does."""
     if config.agent.compute == "torch":
-        return None
+        return False
     reason = _against(config, policy, value_network)
     if reason and config.agent.compute == "native":
         raise ConfigError(f"compute: native code cannot be used here: {reason}; use --compute auto")
     agent = config.agent
     wide = max((0, *agent.hidden, *(agent.baseline_hidden if agent.baseline == "mlp" else ()))) > WIDEST
-    if reason or (wide and agent.compute == "auto"):
-        return None
+    return not reason and not (wide and agent.compute == "auto")
+
+
+def build_kernels(
+    config: Config, policy: Policy, own_critic: bool = False
+) -> tuple[PolicyKernels, CriticKernels | None]:
+    """Of the policy and, where there is one, of the critic: the mlp baseline, or an estimator's own."""
+    from afedpg.agent.compute.kernels import CriticKernels, PolicyKernels
+
     assert isinstance(policy, MlpPolicy)
+    agent = config.agent
     tanh_layers, squashed = policy.activation == "tanh", policy.mean == "tanh"
     critic = None
     if own_critic or agent.baseline == "mlp":

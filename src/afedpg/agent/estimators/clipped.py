@@ -13,17 +13,13 @@ bounds how far all of them together go from the data. A contribution is as old a
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from afedpg.agent.compute.kernels import Learner, optimize
-from afedpg.agent.compute.local_steps import Adam
-from afedpg.agent.compute.objectives import Clipped as Objective
 from afedpg.agent.estimators.advantage import Row, gae, standardized
 from afedpg.agent.estimators.estimator import Estimator, Tools
-from afedpg.agent.estimators.torch_ppo import optimize_in_torch, values_in_torch
 from afedpg.agent.scaling import RETURNS, reward_scale
 from afedpg.config import option
 from afedpg.messages import AgentState, Contribution, Floats, Group, Task, Vector
@@ -31,6 +27,11 @@ from afedpg.params import Layout, mlp_shapes
 from afedpg.policy.mlp import initial_mlp
 from afedpg.sampling.rollout import Rollout
 from afedpg.seeding import freeze, thaw
+
+if TYPE_CHECKING:  # compiled code is imported where something is computed: a server does without
+    from afedpg.agent.compute.kernels import Learner
+    from afedpg.agent.compute.local_steps import Adam
+    from afedpg.agent.compute.objectives import Clipped as Objective
 
 EPSILON = 1e-5  # of Adam
 
@@ -78,6 +79,10 @@ class Clipped(Estimator):
     def estimate(
         self, tools: Tools, state: AgentState, task: Task, rollout: Rollout
     ) -> tuple[AgentState, Contribution]:
+        from afedpg.agent.compute.local_steps import Adam
+        from afedpg.agent.compute.objectives import Clipped as Objective
+        from afedpg.agent.estimators.torch_ppo import optimize_in_torch
+
         here = self._split(tools, task.theta)
         scale = reward_scale(task.statistics.get(RETURNS)) if tools.settings.scale_rewards else 1.0
         log_prob = tools.log_probs(state["theta"], rollout)
@@ -125,6 +130,8 @@ class Clipped(Estimator):
 
     def _learners(self, tools: Tools, here: Parts) -> tuple[Learner, Learner]:
         """Both networks with Adam as the others left it; a first moment that is not shared begins anew."""
+        from afedpg.agent.compute.kernels import Learner
+
         policy, value = here.policy.size, here.value.size
         zeros = np.zeros(policy + value, np.float32)
         # second moments are squares: a negative one can only come from a lie
@@ -144,6 +151,8 @@ class Clipped(Estimator):
 
     def _advantages(self, tools: Tools, value: Floats, rollout: Rollout) -> tuple[Row, Row]:
         """And what the critic is fitted to."""
+        from afedpg.agent.estimators.torch_ppo import values_in_torch
+
         seen = np.concatenate([rollout.observations, rollout.cut_observations])
         if tools.critic is None or tools.kernels is None:
             values = values_in_torch(tools, self._critic(tools), value, seen)
@@ -195,6 +204,8 @@ def _natively(
     minibatch: int,
     max_kl: float,
 ) -> tuple[Learner, Learner, dict[str, float]]:
+    from afedpg.agent.compute.kernels import optimize
+
     assert tools.kernels is not None
     assert tools.critic is not None
     return optimize(

@@ -9,14 +9,15 @@ replaced, never written to.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from afedpg.agent.baselines.linear import Baseline
-from afedpg.agent.compute.kernels import PolicyKernels
+from afedpg.agent.baselines.linear import Baseline, NoBaseline
 from afedpg.agent.estimators.advantage import Row
 from afedpg.agent.estimators.gradient import log_probs, weighted_score
 from afedpg.config import AgentConfig
@@ -25,7 +26,7 @@ from afedpg.policy.mlp import Policy
 from afedpg.sampling.rollout import Rollout
 
 if TYPE_CHECKING:
-    from afedpg.agent.compute.kernels import CriticKernels
+    from afedpg.agent.compute.kernels import CriticKernels, PolicyKernels
 
 
 @dataclass(frozen=True)
@@ -33,11 +34,27 @@ class Tools:
     """What an estimator computes with."""
 
     policy: Policy
-    baseline: Baseline
     settings: AgentConfig
     observations: int  # numbers in one
-    kernels: PolicyKernels | None = None  # native code; without it torch computes
-    critic: CriticKernels | None = None
+    build_kernels: Callable[[], tuple[PolicyKernels | None, CriticKernels | None]] = lambda: (None, None)
+    build_baseline: Callable[[CriticKernels | None], Baseline] = lambda critic: NoBaseline()
+
+    @cached_property
+    def _both(self) -> tuple[PolicyKernels | None, CriticKernels | None]:
+        return self.build_kernels()
+
+    @property
+    def kernels(self) -> PolicyKernels | None:
+        """Native code of the policy; without it torch computes."""
+        return self._both[0]
+
+    @property
+    def critic(self) -> CriticKernels | None:
+        return self._both[1]
+
+    @cached_property
+    def baseline(self) -> Baseline:
+        return self.build_baseline(self.critic)
 
     @property
     def parameters(self) -> int:

@@ -11,13 +11,14 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from afedpg.agent.compute.kernels import PolicyKernels
 from afedpg.agent.estimators.advantage import Row, bootstrapped_returns, returns_from_start
 from afedpg.policy.mlp import MlpPolicy, Policy, leaves, to_torch
 from afedpg.sampling.rollout import Rollout
 
 if TYPE_CHECKING:
     from torch import Tensor
+
+    from afedpg.agent.compute.kernels import PolicyKernels
 
 
 def reinforce(

@@ -21,7 +21,7 @@ class Gae(Estimator):
     """grad log pi(a_t|s_t) A_t averaged over the rollout, A the generalized advantage with a local baseline."""
 
     def start(self, tools: Tools, generator: np.random.Generator) -> AgentState:
-        return tools.baseline.start(generator)
+        return tools.build_baseline(None).start(generator)  # no kernels are needed, which take long to load
 
     def estimate(
         self, tools: Tools, state: AgentState, task: Task, rollout: Rollout

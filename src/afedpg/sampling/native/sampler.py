@@ -19,7 +19,7 @@ from afedpg.messages import AgentState, Floats, Moments
 from afedpg.policy.forward import aligned, network_of, parameter_count, scratch_for
 from afedpg.policy.mlp import MlpPolicy, Policy
 from afedpg.sampling.environments import NO_EPISODE, Environments, Episode, Live, too_long
-from afedpg.sampling.gymnasium import GymnasiumSampler
+from afedpg.sampling.gymnasium import GymnasiumSampler, no_episode
 from afedpg.sampling.native import closed_loop
 from afedpg.sampling.native.closed_loop import (
     CUTS,
@@ -124,7 +124,7 @@ class NativeSampler:
             "total_steps": state["total_steps"] + rollout.steps,
         }
         if self._whole:
-            changed |= self._plain._no_episode()
+            changed |= no_episode(self._environments)
         else:
             live.at = self._present(progress, episode, seeds)
             changed |= _flat(live.at, self._buffers.returns[progress[EPISODES]])

@@ -21,7 +21,6 @@ from afedpg.transport.grpc import wire
 from afedpg.transport.grpc.calls import TOKEN, ask, open_work
 from afedpg.transport.grpc.connection import DIAL_SECONDS, Connection, Lost
 from afedpg.transport.grpc.membership import AgentOptions, Membership
-from afedpg.transport.grpc.probe import misfit
 from afedpg.transport.grpc.terms import agree
 from afedpg.transport.grpc.wire import PROTOCOL, Damaged, Refused
 
@@ -66,6 +65,8 @@ class Agent(Membership):
             self.settings = ""  # perhaps another run is served there now: ask for its terms, once
         folder = None if self.options.identity is None else self.options.identity.folder
         if error.code() == grpc.StatusCode.UNAVAILABLE and folder is not None:
+            from afedpg.transport.grpc.probe import misfit  # and with it cryptography
+
             wrong = await asyncio.to_thread(misfit, self.options.connect, folder)
             if wrong:
                 raise Unwelcome(f"cannot work for {self.options.connect}: {wrong}")

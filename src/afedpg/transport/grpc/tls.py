@@ -8,8 +8,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import grpc
-from cryptography import x509
-from cryptography.x509.oid import NameOID
 
 from afedpg.errors import ConfigError
 from afedpg.printable import of_peer
@@ -46,6 +44,9 @@ def common_name(authenticated: Mapping[str, Sequence[bytes]]) -> str:
 
     gRPC's own answer is the first of several names, and would be another than an administrator may have read.
     """
+    from cryptography import x509  # 8 MB that only a server with TLS needs
+    from cryptography.x509.oid import NameOID
+
     try:
         (pem,) = authenticated["x509_pem_cert"]
         (name,) = x509.load_pem_x509_certificate(pem).subject.get_attributes_for_oid(NameOID.COMMON_NAME)

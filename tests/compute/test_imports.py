@@ -1,0 +1,97 @@
+"""What real processes import: torch where it computes, compiled rollouts and kernels where work is done."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from federations import Site, site
+
+HEAVY = ("torch", "afedpg.sampling.native.closed_loop", "afedpg.agent.compute.network")
+WATCH = f"""
+import os, sys
+
+class Watch:
+    def find_spec(self, name, path=None, target=None):
+        if name in {HEAVY!r}:
+            with open(os.environ["AFEDPG_WATCHED"], "a") as file:
+                file.write(sys.argv[1] + " " + name + "\\n")
+
+sys.meta_path.insert(0, Watch())
+"""
+SMALL = ("--hidden", "16", "--baseline-hidden", "16", "--steps", "64", "--iterations", "3", "--evaluate-episodes", "1")
+
+
+class Imports:
+    """Python runs `sitecustomize` first, in every process, and that writes down who asks for what is heavy."""
+
+    def __init__(self, folder: Path) -> None:
+        self.file = folder / "imported.txt"
+        (folder / "sitecustomize.py").write_text(WATCH)
+
+    def of(self, command: str) -> set[str]:
+        lines = self.file.read_text().splitlines() if self.file.exists() else []
+        return {name for who, _, name in (line.partition(" ") for line in lines) if who == command}
+
+
+@pytest.fixture
+def imports(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Imports:
+    (tmp_path / "watch").mkdir()
+    found = Imports(tmp_path / "watch")
+    paths = [str(tmp_path / "watch"), os.environ.get("PYTHONPATH", "")]
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join(filter(None, paths)))
+    monkeypatch.setenv("AFEDPG_WATCHED", str(found.file))
+    return found
+
+
+def ends_well(federation: Site, *own: str) -> None:
+    server = federation.server()
+    agents = [federation.agent(number, *own) for number in range(2)]
+    for process, log in [(server, "server"), *((agent, f"agent-{n}") for n, agent in enumerate(agents))]:
+        assert process.wait(200) == 0, federation.log(log)
+
+
+def trained(*arguments: str) -> None:
+    command = [sys.executable, "-m", "afedpg", "train", *arguments]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
+    assert done.returncode == 0, done.stderr
+
+
+def test_server_and_agents_with_native_kernels(imports: Imports, tmp_path: Path) -> None:
+    with site(tmp_path / "site", "--compute", "native", *SMALL, task="hopper", tls=True) as federation:
+        ends_well(federation, "--compute", "native")
+    assert imports.of("agent") == set(HEAVY[1:])
+    assert imports.of("server") == set()  # it never works
+
+
+def test_a_server_evaluates_without_torch_whatever_its_agents_compute_with(imports: Imports, tmp_path: Path) -> None:
+    with site(tmp_path / "site", *SMALL, task="CartPole-v1") as federation:
+        ends_well(federation)
+        assert federation.query("SELECT count(*) FROM evaluations")[0][0] > 0
+    assert "torch" in imports.of("agent")
+    assert imports.of("server") == set()
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_training_with_native_kernels(imports: Imports, tmp_path: Path, workers: int) -> None:
+    settings = (
+        *SMALL,
+        "--compute",
+        "native",
+        "--agents",
+        "2",
+        "--workers",
+        str(workers),
+        "--out",
+        str(tmp_path / "run"),
+    )
+    trained("hopper", *settings)
+    assert imports.of("train") == set(HEAVY[1:])
+
+
+def test_torch_would_be_noticed(imports: Imports, tmp_path: Path) -> None:
+    trained("CartPole-v1", *SMALL, "--compute", "torch", "--agents", "1", "--out", str(tmp_path / "run"))
+    assert "torch" in imports.of("train")
