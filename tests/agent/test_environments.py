@@ -33,6 +33,22 @@ def test_agents_live_under_their_own_gravity():
     assert gravities == [-1, -2, -3]
 
 
+def test_a_module_of_ones_own_may_take_gravity_itself(tmp_path, monkeypatch):
+    """Nothing has imported the module when its constructor is asked what it takes."""
+    lines = [
+        "import gymnasium",
+        "from gymnasium.envs.classic_control import CartPoleEnv",
+        "class Site(CartPoleEnv):",
+        "    def __init__(self, gravity=9.8):",
+        "        super().__init__()",
+        "        self.gravity = gravity",
+        "gymnasium.register('Site-v0', entry_point=Site)",
+    ]
+    (tmp_path / "own_gravity_module.py").write_text("\n".join(lines))
+    monkeypatch.syspath_prepend(tmp_path)
+    assert make_environment("own_gravity_module:Site-v0", {"gravity": 3.7}).unwrapped.gravity == 3.7
+
+
 @pytest.mark.parametrize(
     ("task", "kwargs", "says"),
     [

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import inspect
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -44,13 +45,16 @@ class Physics:
 
 def split_physics(task: str, kwargs: Mapping[str, Any]) -> tuple[dict[str, Any], Physics | None]:
     """The arguments that the task's constructor takes, and those to set in its model."""
-    asked = [name for name in NAMES if name in kwargs]
+    asked = [word for word in NAMES if word in kwargs]
     if not asked:
         return dict(kwargs), None
-    creator: Any = gymnasium.spec(task).entry_point
+    module, _, name = task.rpartition(":")
+    if module:  # gymnasium.make imports it, gymnasium.spec does not
+        importlib.import_module(module)
+    creator: Any = gymnasium.spec(name).entry_point
     if isinstance(creator, str):
         creator = gymnasium.envs.registration.load_env_creator(creator)
     known = inspect.signature(creator).parameters if creator is not None else {}
-    values = {name: kwargs[name] for name in asked if name not in known}
-    settings = {name: value for name, value in kwargs.items() if name not in values}
+    values = {word: kwargs[word] for word in asked if word not in known}
+    settings = {word: value for word, value in kwargs.items() if word not in values}
     return settings, Physics(task, values) if values else None
