@@ -74,8 +74,15 @@ class ScheduleConfig:
     """alpha and eta over the run."""
 
     schedule: str = option("linear", "how alpha and eta change over the run", SCHEDULES)
-    alpha: float = option(0.1, "weight of the new gradient in the direction, in (0, 1]", above=0, at_most=1)
-    eta: float = option(3e-2, "length of a server step; eta0 of the global and fosp schedules", above=0)
+    alpha: float = option(
+        0.1, "the newest gradient's share of the running average (1 - momentum), in (0, 1]", above=0, at_most=1
+    )
+    eta: float = option(
+        3e-2,
+        "not a learning rate: every step moves theta by exactly eta (pg-plain, a3c: a learning rate); eta0 of the "
+        "global and fosp schedules",
+        above=0,
+    )
     eta_floor: float = option(0.0, "where the linear schedule's eta stops falling", at_least=0)
     literal: bool = option(False, "index the decaying schedules as printed, without the clamp max(v, (k+1)//2)")
     literal_constants: bool = option(
@@ -204,7 +211,9 @@ class Config:
     codec: str = option("float32", "how a contribution travels", parts=CODECS, term=True)
     agents: int = option(8, "N, number of agents", at_least=1)
     iterations: int = option(
-        100, "gradients (a3c: T steps) per agent on average: the run ends after N times as many", at_least=1
+        100,
+        "the run stops after agents x iterations gradients (a3c: times T/segment); fast agents contribute more",
+        at_least=1,
     )
     seed: int = option(0, "seeds everything that is random", at_least=0, term=True)
     engine: str = option("virtual", "what decides when agents and server meet", ENGINES)

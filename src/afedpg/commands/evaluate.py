@@ -16,7 +16,9 @@ from afedpg.errors import AfedpgError, ConfigError
 
 def add_commands(commands: Any) -> None:
     example = "afedpg evaluate runs/swimmer-afedpg-seed0 --episodes 20 --video swim.gif"
-    parser = command(commands, "evaluate", "how good is a run's theta, in episodes it never played", example, _evaluate)
+    parser = command(
+        commands, "evaluate", "evaluate a trained policy, in episodes that training never played", example, _evaluate
+    )
     add_run(parser)
     parser.add_argument("--episodes", type=int, default=50, metavar="N", help="episodes of each kind (default: 50)")
     kinds = ("both", "sampled", "deterministic")
@@ -24,10 +26,10 @@ def add_commands(commands: Any) -> None:
     parser.add_argument("--seed", type=int, metavar="S", help="other episodes; without it the same ones every time")
     parser.add_argument("--video", metavar="FILE", help="also film the first deterministic episode, as .mp4 or .gif")
     add_trust_code(parser)
-    help = "fold a run's journal again and compare theta bit for bit"
+    help = "reapply every recorded gradient and check that the parameters are identical"
     parser = command(commands, "replay", help, "afedpg replay runs/quadratic-afedpg-seed0", _replay)
     add_run(parser)
-    parser.add_argument("--recompute", action="store_true", help="recompute the whole run instead, agents included")
+    parser.add_argument("--recompute", action="store_true", help="compute the whole run again instead, agents included")
     add_workers(parser)
     add_trust_code(parser)
 
