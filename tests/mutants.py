@@ -278,6 +278,13 @@ MUTANTS = [
     Mutant("who never answered is done", "record/ending.py",
            'return "done" if gradients else "never answered"', 'return "done"',
            "tests/dashboard/test_follow.py who_is_late"),
+    Mutant("an agent's return is drawn as another's", "dashboard/agent_returns.py",
+           "column = order[np.searchsorted(self._agents, agents, sorter=order)]",
+           "column = np.searchsorted(np.sort(self._agents), agents)", "tests/dashboard/test_agent_returns.py"),
+    Mutant("merging agents' returns forgets how many there were", "dashboard/agent_returns.py",
+           "np.add.reduceat(self._counts, starts)", "self._counts[starts]", "tests/dashboard/test_agent_returns.py"),
+    Mutant("infinite settings break the page's JSON", "dashboard/catalog.py",
+           "json.dumps(value, default=str)", "value", "tests/dashboard/test_settings.py"),
     # The network.
     Mutant("a refusal's reason is shown as it came", "transport/grpc/wire.py",
            "message.refusal.reason = of_peer(message.refusal.reason)", "pass", f"{TEXT} every_text"),

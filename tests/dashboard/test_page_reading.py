@@ -9,7 +9,7 @@ from looking import BLANK, drawn, folder_of, tile
 from afedpg import train
 from afedpg.dashboard.catalog import Catalog
 
-FIGURES = ("return", "timeline", "delays", "delay-agents", "concurrency", "bytes", "lengths", "norm")
+FIGURES = ("return", "timeline", "delays", "delay-agents", "return-agents", "concurrency", "bytes", "lengths", "norm")
 
 
 def show(page, *names):

@@ -17,7 +17,8 @@ from starlette.requests import Request
 from starlette.responses import FileResponse, PlainTextResponse, Response
 from starlette.routing import Route
 
-from afedpg.dashboard.catalog import VIDEOS, Catalog, videos_of
+from afedpg.config import Config
+from afedpg.dashboard.catalog import VIDEOS, Catalog, settings_of, videos_of
 from afedpg.dashboard.follow import Follower
 from afedpg.dashboard.guard import Guard
 from afedpg.errors import AfedpgError
@@ -70,6 +71,12 @@ class Pages:
             changes[run] = {"gone": True} if follower is None else follower.changes(cursor)
         return _json(request, json.dumps(changes).encode())
 
+    def settings(self, request: Request) -> Response:
+        """?of=ID, once per run: every setting of each, and the defaults."""
+        entries, asked = self._catalog.entries(), request.query_params.getlist("of")[:MOST_ASKED]
+        found = {run: settings_of(entries[run].config) for run in asked if run in entries}
+        return _json(request, json.dumps({"runs": found, "defaults": settings_of(Config())}).encode())
+
     def timeline(self, request: Request) -> Response:
         follower = self._follower(request.path_params["run"])
         if follower is None:
@@ -110,6 +117,7 @@ def make_app(roots: Sequence[Path], host: str, port: int, token: str | None) -> 
         Route("/assets/{digest}/{name}", pages.asset),
         Route("/api/runs", pages.runs),
         Route("/api/updates", pages.updates),
+        Route("/api/settings", pages.settings),
         Route("/api/runs/{run}/timeline", pages.timeline),
         Route("/api/runs/{run}/videos/{name}", pages.video),
         Route("/favicon.ico", lambda request: Response(status_code=204)),

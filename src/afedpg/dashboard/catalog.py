@@ -12,7 +12,7 @@ from pathlib import Path
 from threading import Lock
 from typing import Any
 
-from afedpg.config import Config
+from afedpg.config import Config, flat
 from afedpg.errors import AfedpgError
 from afedpg.record.folder import RunFolder, RunSummary, find_runs, summarize
 from afedpg.record.returns import finite
@@ -120,6 +120,15 @@ def videos_of(folder: RunFolder) -> list[Path]:
         return sorted(found, key=lambda path: path.stat().st_mtime, reverse=True)
     except OSError:  # the run is gone
         return []
+
+
+def settings_of(config: Config) -> dict[str, str]:
+    """Every setting by its name, as text: JSON has no word for infinity, and a run.toml may hold dates."""
+    return {name: _text(value) for name, value in flat(config.to_dict()).items()}
+
+
+def _text(value: Any) -> str:
+    return value if isinstance(value, str) else json.dumps(value, default=str)
 
 
 def _group(config: Config) -> str:

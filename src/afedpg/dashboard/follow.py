@@ -8,6 +8,7 @@ from collections import Counter, deque
 from threading import Lock
 from typing import Any
 
+from afedpg.dashboard.agent_returns import AgentReturns
 from afedpg.dashboard.buckets import Concurrency, Curves
 from afedpg.dashboard.catalog import Entry, videos_of
 from afedpg.dashboard.members import Members
@@ -44,6 +45,7 @@ class Follower:
         self._curves = Curves()
         self._concurrency = Concurrency()
         self._members = Members()
+        self._agent_returns = AgentReturns()
         self._evaluations: Evaluations = {}
         self._rejected: deque[Rejection] = deque(maxlen=NEWEST)
         self._reasons: Counter[str] = Counter()
@@ -127,6 +129,7 @@ class Follower:
         self._curves.add(rows)
         self._concurrency.add(rows)
         self._members.add(rows)
+        self._agent_returns.add(rows)
         if len(rows["seconds"]):
             self._seconds = float(rows["seconds"][-1])
 
@@ -145,7 +148,7 @@ class Follower:
             "total": config.gradients, "seconds": self._now(), "rate": self._status.rate or None,
             "totals": self._curves.totals, "curve": self._curves.points(start),
             "concurrency": self._concurrency.points([step for step, _ in self._out().values()]),
-            "delays": self._members.histogram(),
+            "delays": self._members.histogram(), "agent_returns": self._agent_returns.points(),
             "agents": self._members.table(config, self._status, self._waits, self._state, self._now()),
             "evaluations": theta_returns(self._evaluations.values()),
             "rejected": {"count": self._refused, "reasons": self._reasons.most_common(), "newest": newest},

@@ -131,32 +131,3 @@ export class Board {
     this.readout.style.top = `${Math.max(0, Math.min(y - size.height / 2, this.height - size.height))}px`;
   }
 }
-
-/** Data behind a picture, for who cannot see it: a table that is made when it is opened. */
-export function addTable(figure, rows) {
-  const details = document.createElement("details");
-  details.className = "data";
-  const summary = document.createElement("summary");
-  summary.textContent = "Data as a table";
-  details.append(summary);
-  const fill = () => {
-    details.querySelector(".scroll")?.remove();
-    if (!details.open) return;
-    const [head, ...body] = rows();
-    const table = document.createElement("table");
-    const line = (cells, kind, parent) => {
-      const row = parent.insertRow();
-      for (const text of cells) row.append(Object.assign(document.createElement(kind), { textContent: text }));
-    };
-    line(head, "th", table.createTHead());
-    const rest = table.createTBody();
-    for (const cells of body) line(cells, "td", rest);
-    const scroll = document.createElement("div");
-    scroll.className = "scroll";
-    scroll.tabIndex = 0;
-    scroll.append(table);
-    details.append(scroll);
-  };
-  details.addEventListener("toggle", fill);
-  figure.append(details);
-}

@@ -1,6 +1,7 @@
 // Curves, bands, dots and bars over two axes. Drag to look closer, double-click or Escape to go back, arrows to read.
 
-import { addTable, Board } from "./canvas.js";
+import { Board } from "./canvas.js";
+import { addData } from "./data.js";
 import { identity, linearTicks, logTicks, scale, short, timeAxis } from "./scales.js";
 
 const TABLE_ROWS = 60;
@@ -15,7 +16,7 @@ export class Chart {
     this.cursor = null; // an x under the pointer
     this.drag = null;
     this.#listen();
-    addTable(figure, () => this.#rows());
+    addData(this.board, () => this.#rows(), () => this.all(), () => this.#names());
   }
 
   /**
@@ -290,6 +291,17 @@ export class Chart {
       event.preventDefault();
       this.#tell(lead.x[Math.min(lead.x.length - 1, Math.max(0, moves[event.key]))]);
     }
+  }
+
+  /** Every point that is drawn. */
+  all() {
+    const { series, x, y } = this.model;
+    const points = (entry) => entry.x.map((at, i) => [entry.name, entry.kind, at, entry.y?.[i], entry.low?.[i], entry.high?.[i]]);
+    return [["series", "kind", x.label ?? "x", y.label ?? "y", "low", "high"], ...series.flatMap(points)];
+  }
+
+  #names() {
+    return [...new Map(this.model.series.filter((entry) => !entry.quiet).map(({ name, color }) => [name, color]))];
   }
 
   #rows() {

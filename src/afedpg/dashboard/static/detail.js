@@ -31,14 +31,14 @@ export class Detail {
       { name: "Last seen", text: (a) => (a.last_seen === null ? NONE : `${seconds(a.last_seen)} ${this.over ? "before the end" : "ago"}`), value: (a) => a.last_seen },
     ], "The agents of the run");
     this.reasons = new Table(byId("reasons"), [
-      { name: "Reason", wide: true, text: ([reason]) => reason },
-      { name: "Reports", text: ([, times]) => count(times) },
+      { name: "Reason", wide: true, text: ([reason]) => reason, value: ([reason]) => reason },
+      { name: "Reports", text: ([, times]) => count(times), value: ([, times]) => times },
     ], "Why reports were refused; # stands for a number");
     this.newest = new Table(byId("rejected"), [
-      { name: "Time", text: ([at]) => seconds(at) },
-      { name: "Iteration", text: ([, iteration]) => count(iteration) },
-      { name: "Agent", text: ([, , agent]) => `${agent}` },
-      { name: "Reason", wide: true, text: ([, , , reason]) => reason },
+      { name: "Time", text: ([at]) => seconds(at), value: ([at]) => at },
+      { name: "Iteration", text: ([, iteration]) => count(iteration), value: ([, iteration]) => iteration },
+      { name: "Agent", text: ([, , agent]) => `${agent}`, value: ([, , agent]) => agent },
+      { name: "Reason", wide: true, text: ([, , , reason]) => reason, value: ([, , , reason]) => reason },
     ], "The newest refused reports");
   }
 

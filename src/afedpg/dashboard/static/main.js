@@ -52,6 +52,7 @@ function remember() {
   const parts = new URLSearchParams();
   if (list.touched) parts.set("runs", store.shown.join(","));
   for (const [name, value] of Object.entries(pictures.settings())) parts.set(name, value);
+  if (byId("sort").selectedIndex) parts.set("sort", byId("sort").value);
   history.replaceState(null, "", `#${parts}`);
 }
 
@@ -59,6 +60,8 @@ function recall() {
   const parts = new URLSearchParams(location.hash.slice(1));
   if (parts.has("runs")) list.choose(parts.get("runs").split(",").filter(Boolean));
   pictures.restore(parts);
+  const order = [...byId("sort").options].find((option) => option.value === parts.get("sort"));
+  if (order) order.selected = true;
 }
 
 function wear(theme) {
@@ -91,6 +94,6 @@ addEventListener("afterprint", () => {
 });
 if (matchMedia("(max-width: 860px)").matches) byId("runs").open = false;
 
-pictures.onSettings = remember;
+pictures.onSettings = list.onSort = remember;
 wear(THEMES.includes(localStorage.getItem("theme")) ? localStorage.getItem("theme") : "system");
 recall();

@@ -4,6 +4,8 @@ import { colors } from "./canvas.js";
 import { Chart } from "./chart.js";
 import { along, joined, meanOf, onePerSeed, REACHES, smooth } from "./curves.js";
 import { Detail } from "./detail.js";
+import { Settings } from "./settings.js";
+import { DASHES } from "./runs.js";
 import { bytes, count, number, seconds, short } from "./scales.js";
 import { Timeline } from "./timeline.js";
 
@@ -14,7 +16,7 @@ const AXES = {
   iteration: { label: "iterations", unit: "iterations" },
   seconds: { label: "time", time: true, read: seconds },
 };
-const SMALL = ["delays", "delay-agents", "concurrency", "bytes", "lengths", "norm"];
+const SMALL = ["delays", "delay-agents", "return-agents", "concurrency", "bytes", "lengths", "norm"];
 
 export class Pictures {
   constructor(store, list) {
@@ -25,6 +27,7 @@ export class Pictures {
     this.timeline = new Timeline(byId("timeline"));
     this.small = Object.fromEntries(SMALL.map((id) => [id, new Chart(byId(id))]));
     this.detail = new Detail();
+    this.table = new Settings(store, list);
     this.focus = null;
     const again = () => {
       this.onSettings();
@@ -80,6 +83,7 @@ export class Pictures {
     this.#showSmall(shown, main);
     if (ids.includes(this.focus)) this.#window();
     this.detail.show(main);
+    this.table.show(ready);
   }
 
   #chooser(ready) {
@@ -131,7 +135,7 @@ export class Pictures {
 
   #curve({ run, data, color, dash }, axis, reach) {
     const { x, y: raw } = joined(along(data, run, axis), data.curve.mean_return);
-    const series = reach ? [{ name: run.name, color, kind: "line", x, y: raw, thin: true, alpha: 0.28, quiet: true }] : [];
+    const series = reach ? [{ name: `${run.name}, as measured`, color, kind: "line", x, y: raw, thin: true, alpha: 0.28, quiet: true }] : [];
     series.push({ name: run.name, color, dash, kind: "line", x, y: smooth(x, raw, reach) });
     const evaluated = data.evaluations.filter(([, , , , , mean]) => mean !== null);
     if (!evaluated.length) return series;
@@ -180,6 +184,7 @@ export class Pictures {
     );
     this.#delays(shown);
     this.#delayAgents(main);
+    this.#returnAgents(main);
   }
 
   #delays(shown) {
@@ -208,6 +213,22 @@ export class Pictures {
     }];
     const x = { label: "agent", whole: true, room: 0.7, name: (value) => this.#agentName(data, value) };
     this.small["delay-agents"].show({ series, x, y: { label: "delay", zero: true, least: 1 } }, `Mean delay of ${known.length} agents of ${run.name}.`);
+  }
+
+  /** A curve per agent; of many agents, which could not be told apart, the mean over the run. */
+  #returnAgents({ run, data, color }) {
+    const { agents, agent_returns: found } = data, curves = found.agent.length > 0;
+    const series = found.agent.map((agent, i) => ({
+      name: this.#agentName(data, agent), color: colors().series[i % 8], dash: DASHES[Math.floor(i / 8) % DASHES.length], kind: "line",
+      ...joined(found.iteration, found.returns[i]),
+    }));
+    const known = agents.agent.map((_, i) => i).filter((i) => agents.return[i] !== null);
+    const dots = { name: "mean over the run", color, kind: "dots", radius: 2.5, x: known.map((i) => agents.agent[i]), y: known.map((i) => agents.return[i]) };
+    const x = curves ? AXES.iteration : { label: "agent", whole: true, room: 0.7, name: (value) => this.#agentName(data, value) };
+    this.small["return-agents"].show(
+      { series: curves ? series : [dots], x, y: { label: "return", read: number } },
+      `Return of ${curves ? series.length : known.length} agents of ${run.name}, ${curves ? "over the run" : "mean over the run"}.`,
+    );
   }
 
   #agentName(data, agent) {

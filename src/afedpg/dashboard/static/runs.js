@@ -6,7 +6,17 @@ import { count, number } from "./scales.js";
 const MOST_SHOWN = 40; // at once
 const FIRST_SHOWN = 4; // runs that are shown before anybody has chosen
 const PREFERRED = { afedpg: 0, fedpg: 1, "afedpg-vanilla": 2, a3c: 3, pg: 4 }; // the figures' own colours
-const DASHES = [[], [7, 4], [2, 4]];
+export const DASHES = [[], [7, 4], [2, 4]];
+/** How the list is sorted; the first is how the server sends it. */
+const ORDERS = {
+  name: null,
+  newest: (a, b) => b.changed - a.changed,
+  return: (a, b) => (b.return ?? -Infinity) - (a.return ?? -Infinity),
+  theta: (a, b) => (thetaOf(b) ?? -Infinity) - (thetaOf(a) ?? -Infinity),
+  progress: (a, b) => b.gradients / (b.total || 1) - a.gradients / (a.total || 1),
+  state: (a, b) => (a.state < b.state ? 1 : a.state > b.state ? -1 : 0), // running first
+};
+const thetaOf = (run) => Object.values(run.theta)[0];
 const byId = (id) => document.getElementById(id);
 
 export class RunList {
@@ -18,6 +28,11 @@ export class RunList {
     this.slots = new Map(); // run or group -> its place in the palette
     this.items = new Map(); // run id -> elements
     byId("filter").addEventListener("input", () => this.show());
+    byId("sort").addEventListener("change", () => {
+      this.show();
+      this.onSort();
+    });
+    this.onSort = () => {};
     byId("show-none").addEventListener("click", () => this.#set([]));
     byId("show-filtered").addEventListener("click", () => this.#set(this.#filtered().map((run) => run.id)));
   }
@@ -54,7 +69,7 @@ export class RunList {
   }
 
   #filtered() {
-    return matching(this.store.runs, byId("filter").value);
+    return sorted(matching(this.store.runs, byId("filter").value), byId("sort").value);
   }
 
   show() {
@@ -133,6 +148,11 @@ export class RunList {
       item.style.setProperty("--mine", shown ? this.color(id) : "transparent");
     }
   }
+}
+
+/** A stable sort: what is equal stays by name. */
+export function sorted(runs, by) {
+  return ORDERS[by] ? [...runs].sort(ORDERS[by]) : runs;
 }
 
 /**

@@ -85,6 +85,12 @@ export class Store {
     return true;
   }
 
+  /** {runs: id -> {name: value}, defaults: {name: value}} */
+  async settings(ids) {
+    const answer = await fetch(`/api/settings?${new URLSearchParams(ids.map((id) => ["of", id]))}`, { cache: "no-store" });
+    return answer.ok ? answer.json() : null;
+  }
+
   async timeline(id, last, count) {
     const query = new URLSearchParams({ count });
     if (last) query.set("last", last);

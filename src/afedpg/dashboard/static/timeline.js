@@ -1,9 +1,11 @@
 // Who works when: a lane per agent, a bar per gradient, and the global steps with their numbers.
 
-import { addTable, Board, colors } from "./canvas.js";
+import { Board, colors } from "./canvas.js";
+import { addData } from "./data.js";
 import { count, identity, scale, seconds, timeAxis } from "./scales.js";
 
 const TOP = 26, BOTTOM = 38, LABEL_GAP = 6;
+const TABLE_ROWS = 201; // with its head
 
 export class Timeline {
   constructor(figure) {
@@ -18,7 +20,7 @@ export class Timeline {
     });
     for (const kind of ["pointerleave", "blur"]) canvas.addEventListener(kind, () => this.#tell(-1));
     canvas.addEventListener("keydown", (event) => this.#key(event));
-    addTable(figure, () => this.#rows());
+    addData(this.board, () => this.#rows().slice(0, TABLE_ROWS), () => this.#rows(), () => []);
   }
 
   show(data, named) {
@@ -181,7 +183,7 @@ export class Timeline {
     const head = ["step", "agent", "delay", "sent out, s", "done, s", "applied, s"];
     if (!data) return [head];
     const all = data.agent.map((agent, i) => [data.step[i], this.named(agent), data.delay[i], data.start[i], data.finish[i], data.end[i]]);
-    return [head, ...all.reverse().slice(0, 200)];
+    return [head, ...all.reverse()];
   }
 }
 
