@@ -27,7 +27,7 @@ wheel: $(VENV)/installed
 
 # These pages as a site that needs no network: site/index.html. A warning is an error.
 docs: $(VENV)/installed
-	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
+	$(BIN)/python docs/build.py
 
 mutants: $(VENV)/installed
 	$(BIN)/python tests/mutants.py

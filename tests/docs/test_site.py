@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import importlib
 import os
 import re
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -22,10 +24,10 @@ ELSEWHERE = re.compile(
 
 @pytest.fixture(scope="module")
 def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("site")
-    command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", str(folder)]
+    folder = tmp_path_factory.mktemp("docs") / "site"
+    command = [sys.executable, "docs/build.py", "--site-dir", str(folder)]
     python_path = os.pathsep.join(filter(None, [str(ROOT / "src"), os.environ.get("PYTHONPATH")]))
-    environment = {**os.environ, "NO_MKDOCS_2_WARNING": "1", "PYTHONPATH": python_path}
+    environment = {**os.environ, "PYTHONPATH": python_path}
     done = subprocess.run(
         command, cwd=ROOT, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False,
         timeout=300,
@@ -85,3 +87,56 @@ def test_the_citation_is_the_readmes() -> None:
     assert citation["title"] in readme
     authors = [f"{author['family-names']}, {author['given-names']}" for author in citation["authors"]]
     assert " and ".join(authors) in readme
+
+
+DEFECTS = {
+    "[x](nosuch.md)": "page does not exist", "[x](#nosuch)": "nosuch", "[x](other.md#nosuch)": "nosuch",
+    "![x](nosuch.png)": "index.html: there is no nosuch.png", "[x](nosuch.py)": "index.html: there is no nosuch.py",
+    "$\\nosuch$": "latex2mathml does not know all of",
+}  # fmt: skip
+
+
+@pytest.fixture
+def small_site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
+    """A repository of two pages, and `make docs` in it."""
+    monkeypatch.syspath_prepend(ROOT / "docs")
+    build = importlib.import_module("build")
+    (tmp_path / "docs").mkdir()
+    (tmp_path / "docs" / "index.md").write_text("# Start\n\n[fine](other.md#below), $x_1$\n")
+    (tmp_path / "docs" / "other.md").write_text("# Other\n\n## Below\n\n![fine](../picture.png)\n")
+    (tmp_path / "picture.png").write_bytes(b"")
+    settings = yaml.safe_load((ROOT / "mkdocs.yml").read_text()) | {"nav": [{"Start": "index.md"}, "other.md"]}
+    for unused in ("extra_css", "plugins"):
+        del settings[unused]
+    settings["theme"] = {"font": False}
+    (tmp_path / "mkdocs.yml").write_text(yaml.safe_dump(settings))
+    monkeypatch.setattr(build, "ROOT", tmp_path)
+    monkeypatch.setattr(build, "IN_NAV", ())
+    monkeypatch.setattr(build, "_command_line", lambda: "# Commands\n")
+    monkeypatch.setattr(sys, "argv", ["build.py", "--site-dir", str(tmp_path / "site")])
+    return build.main
+
+
+def test_a_sound_site_is_built(small_site: Callable[[], None], tmp_path: Path) -> None:
+    small_site()
+    assert "<math" in (tmp_path / "site" / "index.html").read_text()
+    assert (tmp_path / "site" / "repository" / "picture.png").is_file()
+
+
+@pytest.mark.parametrize("defect", DEFECTS)
+def test_a_site_with_a_defect_is_not_built(defect: str, small_site: Callable[[], None], tmp_path: Path) -> None:
+    with (tmp_path / "docs" / "index.md").open("a") as page:
+        page.write(f"\n{defect}\n")
+    with pytest.raises(SystemExit, match=DEFECTS[defect]):
+        small_site()
+    assert not (tmp_path / "site").exists()
+
+
+def test_the_navigation_has_every_page_and_no_other(small_site: Callable[[], None], tmp_path: Path) -> None:
+    (tmp_path / "docs" / "other.md").rename(tmp_path / "docs" / "another.md")
+    (tmp_path / "docs" / "index.md").write_text("# Start\n")
+    with pytest.raises(SystemExit) as refusal:
+        small_site()
+    assert str(refusal.value).splitlines() == [
+        "mkdocs.yml: another.md is not in the navigation", "mkdocs.yml: there is no other.md",
+    ]  # fmt: skip
