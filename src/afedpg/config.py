@@ -22,7 +22,7 @@ METHODS: dict[str, dict[str, Any]] = {  # with the settings that a method brings
     "afedpg": {}, "afedpg-vanilla": {}, "fedpg": {}, "pg": {}, "pg-plain": {},
     "a3c": {"estimator": "a3c", "segment": 32},
     "afedppo": {
-        "estimator": "clipped", "schedule": "constant", "eta": 1.0, "steps": 64, "compute": "auto",
+        "estimator": "clipped", "schedule": "constant", "eta": 1.0, "steps": 0, "compute": "auto",
         "activation": "tanh", "mean": "linear", "scale_rewards": True,
     },
 }  # fmt: skip
@@ -37,6 +37,7 @@ SHORTEST_LEASE, LONGEST_LEASE = 0.5, 86400.0  # seconds; gRPC's timers hold 24 d
 WIDEST = 1 << 16  # a hidden layer
 PRESETS = Path(__file__).parent / "presets"
 LONGEST_SECONDS = (2**63 - 1) / 1e9  # virtual time is counted in nanoseconds of 63 bits: 292 years
+STEPS_TOGETHER = 1024  # of all agents between two contributions of one, where T follows N
 PATHS = {"from_run": "RUN", "trace": "FILE"}  # settings that name a place, and what lies there
 PARTS = (  # kind, and the section it is a setting of
     ("method", None), ("aggregator", None), ("codec", None), ("estimator", "agent"), ("timing", "timing"),
@@ -123,7 +124,9 @@ class AgentConfig:
     log_std: float = option(
         0.0, "the Gaussian policy's log standard deviation at the start", at_least=-20, at_most=20, term=True
     )
-    steps: int = option(1024, "T, environment steps per gradient", at_least=1, at_most=1 << 24, term=True)
+    steps: int = option(
+        1024, "T, environment steps per gradient; 0: 1,024 / N", at_least=1, at_most=1 << 24, term=True
+    )
     estimator: str = option("gae", "what an agent makes of its rollout", parts=ESTIMATORS, term=True)
     gamma: float = option(0.99, "discount, in (0, 1]", above=0, at_most=1, term=True)
     gae_lambda: float = option(0.95, "GAE's lambda, in [0, 1]", at_least=0, at_most=1, term=True)
