@@ -16,7 +16,10 @@ from typing import Any
 from afedpg.errors import ConfigError
 from afedpg.toml_file import read_toml
 
-SHORT_NAMES = {"swimmer": "Swimmer-v4", "hopper": "Hopper-v4", "walker2d": "Walker2d-v4", "humanoid": "Humanoid-v4"}
+SHORT_NAMES = {
+    "swimmer": "Swimmer-v4", "hopper": "Hopper-v4", "walker2d": "Walker2d-v4", "humanoid": "Humanoid-v4",
+    "halfcheetah": "HalfCheetah-v4", "ant": "Ant-v4",
+}  # fmt: skip
 PROBLEMS = ("quadratic", "lq-bandit", "saturating-bandit", "softmax-mdp")
 METHODS: dict[str, dict[str, Any]] = {  # with the settings that a method brings along
     "afedpg": {}, "afedpg-vanilla": {}, "fedpg": {}, "pg": {}, "pg-plain": {},
@@ -37,6 +40,7 @@ SHORTEST_LEASE, LONGEST_LEASE = 0.5, 86400.0  # seconds; gRPC's timers hold 24 d
 WIDEST = 1 << 16  # a hidden layer
 PRESETS = Path(__file__).parent / "presets"
 LONGEST_SECONDS = (2**63 - 1) / 1e9  # virtual time is counted in nanoseconds of 63 bits: 292 years
+SHORTEST_ROLLOUT = 16
 STEPS_TOGETHER = 1024  # of all agents between two contributions of one, where T follows N
 PATHS = {"from_run": "RUN", "trace": "FILE"}  # settings that name a place, and what lies there
 PARTS = (  # kind, and the section it is a setting of
@@ -124,9 +128,7 @@ class AgentConfig:
     log_std: float = option(
         0.0, "the Gaussian policy's log standard deviation at the start", at_least=-20, at_most=20, term=True
     )
-    steps: int = option(
-        1024, "T, environment steps per gradient; 0: 1,024 / N", at_least=1, at_most=1 << 24, term=True
-    )
+    steps: int = option(1024, "T, environment steps per gradient; 0: 1,024 / N", at_least=1, at_most=1 << 24, term=True)
     estimator: str = option("gae", "what an agent makes of its rollout", parts=ESTIMATORS, term=True)
     gamma: float = option(0.99, "discount, in (0, 1]", above=0, at_most=1, term=True)
     gae_lambda: float = option(0.95, "GAE's lambda, in [0, 1]", at_least=0, at_most=1, term=True)
@@ -208,7 +210,10 @@ class RayConfig:
 
 @dataclass(frozen=True)
 class Config:
-    task: str = option("", "a short name (swimmer, hopper, walker2d, humanoid), a Gymnasium id or a synthetic problem")
+    task: str = option(
+        "",
+        "a short name (hopper, halfcheetah, ...), a Gymnasium id or a synthetic problem",
+    )
     method: str = option("afedpg", "the algorithm: the server's rule", parts=tuple(METHODS))
     aggregator: str = option("", "when the server steps, and with which contributions; the method's", parts=AGGREGATORS)
     codec: str = option("float32", "how a contribution travels", parts=CODECS, term=True)
@@ -322,6 +327,13 @@ def from_settings(settings: Mapping[str, Any], base: Config = Config()) -> Confi
             part = getattr(config, section)
             config = replace(config, **{section: replace(part, **coerce(type(part), mine))})
     return config
+
+
+def resolved(config: Config) -> Config:
+    """With the settings that follow from others: T from N where it is 0, and how many server steps the run has."""
+    steps = config.agent.steps or max(SHORTEST_ROLLOUT, STEPS_TOGETHER // max(1, config.agents))
+    config = replace(config, agent=replace(config.agent, steps=steps))
+    return replace(config, agent=replace(config.agent, horizon=config.agent.horizon or config.gradients))
 
 
 def absolute_paths(settings: Mapping[str, Any]) -> dict[str, Any]:

@@ -201,7 +201,7 @@ class Plan:
         names = own_of(method.own, own_timing).names()
         names += ("eta: StepPower",) if flat.get("eta_power") is not None else ()
         power = flat.pop("eta_power", None)
-        config = configuration.from_settings({**flat, "task": task, "own": names})
+        config = configuration.resolved(configuration.from_settings({**flat, "task": task, "own": names}))
         return Settings(check_applicable(validate(config)), method, own_timing, power)
 
 

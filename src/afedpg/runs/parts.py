@@ -83,13 +83,9 @@ def configure(task: str, preset: str | Path | None, settings: Mapping[str, Any],
     for kind, _ in configuration.PARTS:
         if isinstance(settings.get(kind), str) and settings[kind]:
             settings[kind] = parts.absolute(kind, settings[kind])
-    config = configuration.from_settings({**settings, "own": own.names()})
-    if config.agent.steps == 0:
-        steps = max(16, configuration.STEPS_TOGETHER // max(1, config.agents))
-        config = replace(config, agent=replace(config.agent, steps=steps))
+    config = configuration.resolved(configuration.from_settings({**settings, "own": own.names()}))
     config = check_applicable(validate(config))
-    horizon = config.agent.horizon or config.gradients
-    return replace(config, own=(*config.own, *code_entries(config)), agent=replace(config.agent, horizon=horizon))
+    return replace(config, own=(*config.own, *code_entries(config)))
 
 
 def code_entries(config: Config) -> tuple[str, ...]:

@@ -1,0 +1,68 @@
+"""The runs behind `learners`: which tasks, teams, speeds and seeds asynchronous PPO is judged on. Draws nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+from afedpg.experiments.choices import Choices, Method
+from afedpg.experiments.jobs import Plan, RunJob
+
+METHOD = Method("afedppo")
+TASKS = ("hopper", "walker2d", "halfcheetah", "ant", "humanoid", "swimmer")
+MILLION = 1_000_000
+SHARE = {"smoke": 1e-3, "short": 0.05, "full": 1.0}  # of the samples
+
+
+class Cell(NamedTuple):
+    """One row of a table; its seeds are averaged."""
+
+    study: str
+    task: str
+    agents: int
+    spread: float
+    samples: int  # of all agents together
+    seeds: tuple[int, ...]
+
+
+def cells(choices: Choices) -> list[Cell]:
+    """Chosen on seeds 100 to 102 before any of these was run."""
+    five, ten, three = range(5), range(10), range(3)
+    found = [
+        Cell("tasks", task, 8, 4.0, MILLION, tuple(ten if task in ("hopper", "walker2d") else five)) for task in TASKS
+    ]
+    found += [Cell("long", task, 8, 4.0, 3 * MILLION, tuple(three)) for task in ("hopper", "walker2d")]
+    found += [Cell("long", task, 8, 4.0, 3 * MILLION, tuple(three)) for task in ("ant", "humanoid")]
+    found.append(Cell("long", "swimmer", 8, 4.0, 3 * MILLION, tuple(five)))
+    found += [Cell("alone", task, 1, 1.0, MILLION, tuple(five)) for task in ("hopper", "walker2d")]
+    teams = [(4, 1.0), (4, 4.0), (4, 20.0), (8, 1.0), (8, 20.0), (32, 1.0), (32, 4.0), (32, 20.0)]
+    found += [Cell("teams", "hopper", agents, spread, MILLION, tuple(three)) for agents, spread in teams]
+    others = {
+        "CartPole-v1": 100_000, "Acrobot-v1": 300_000, "Pendulum-v1": 300_000, "Reacher-v5": 500_000,
+        "Pusher-v5": MILLION, "MountainCarContinuous-v0": 300_000,
+    }  # fmt: skip
+    found += [Cell("defaults", task, 8, 4.0, samples, tuple(ten)) for task, samples in others.items()]
+    found = [cell for cell in found if not choices.tasks or cell.task in choices.tasks]
+    return [cell._replace(seeds=_chosen(choices, cell.seeds)) for cell in found]
+
+
+def _chosen(choices: Choices, seeds: tuple[int, ...]) -> tuple[int, ...]:
+    named = tuple(seed for seed in seeds if seed in choices.seeds) if choices.seeds else seeds
+    return named if choices.scale == "full" else named[:2]
+
+
+def runs(choices: Choices) -> list[tuple[Cell, RunJob]]:
+    plan = Plan(choices, "ppo", {"evaluate_kind": "both"})
+    found = []
+    for cell in cells(choices):
+        for seed in cell.seeds:
+            more: dict[str, Any] = {"timing": "linear", "spread": cell.spread, "steps": 0}
+            one = plan.settings(cell.task, METHOD, cell.agents, seed, **more)
+            samples = cell.samples * SHARE[choices.scale]
+            rounds = max(2, -(-int(samples) // (cell.agents * one.config.agent.steps)))
+            found.append((cell, RunJob(plan.settings(cell.task, METHOD, cell.agents, seed, iterations=rounds, **more))))
+    return found
+
+
+def jobs(choices: Choices) -> Sequence[RunJob]:
+    return [run for _, run in runs(choices)]
