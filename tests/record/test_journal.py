@@ -20,12 +20,26 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from afedpg.errors import AfedpgError
-from afedpg.messages import CloseRound, Event, Join, Leave, Moments, Rejected, Report, Restart, Stats, TaskId
+from afedpg.messages import (
+    CloseRound,
+    Event,
+    Fetch,
+    Join,
+    Leave,
+    Moments,
+    Rejected,
+    Report,
+    Restart,
+    Revoke,
+    Stats,
+    TaskId,
+)
 from afedpg.record.events import decode, encode
 from afedpg.record.journal import Journal, read
 
 floats = st.floats(width=64)
 ids = st.integers(0, 2**53)
+agents = st.integers(0, 2**32 - 1)  # as many as the protocol can name
 moments = st.integers(1, 4).flatmap(
     lambda size: st.builds(Moments, floats, hnp.arrays(np.float64, size), hnp.arrays(np.float64, size))
 )
@@ -39,17 +53,20 @@ stats = st.builds(
 reports = st.builds(
     Report,
     st.builds(TaskId, ids, ids),
+    agents,
+    hnp.arrays(np.float32, st.integers(0, 20)) | hnp.arrays(np.uint8, st.integers(0, 20)),
     ids,
-    hnp.arrays(np.float32, st.integers(1, 20)),
-    ids,
-    st.none() | moments,
+    st.dictionaries(st.text(max_size=5), moments, max_size=2),
     stats,
+    st.dictionaries(st.text(max_size=5), floats, max_size=2),
 )
 events = st.one_of(
     reports,
-    st.builds(Join, ids),
-    st.builds(Leave, ids),
-    st.builds(Rejected, ids, st.text(max_size=20)),
+    st.builds(Join, agents),
+    st.builds(Fetch, agents),
+    st.builds(Leave, agents),
+    st.builds(Revoke, agents),
+    st.builds(Rejected, agents, st.text(max_size=20), st.booleans()),
     st.just(CloseRound()),
     st.just(Restart()),
 )
@@ -73,7 +90,7 @@ def report(number: int, size: int = 4) -> Report:
     return Report(TaskId(0, number), number % 3, gradient, number, stats=Stats(1, (float(number),), (1,)))
 
 
-def write(folder: Path, events: list[Event], segment_bytes: int = 400) -> None:
+def write(folder: Path, events: list[Event], segment_bytes: int = 260) -> None:
     journal = Journal(folder, segment_bytes=segment_bytes)
     for number, event in enumerate(events):
         assert journal.append(event, number / 8) == number
@@ -103,7 +120,7 @@ def test_no_journal_is_an_empty_one(tmp_path: Path) -> None:
 
 def test_another_precision_is_refused(tmp_path: Path) -> None:
     double = Report(TaskId(0, 0), 0, np.zeros(3), 0)  # type: ignore[arg-type]
-    with pytest.raises(TypeError, match="float64, not float32"):
+    with pytest.raises(TypeError, match="a payload of float64; float32 and uint8 travel"):
         Journal(tmp_path).append(double, 0.0)
 
 
@@ -112,7 +129,7 @@ def test_arrays_that_are_not_contiguous(tmp_path: Path) -> None:
     write(tmp_path, [Report(TaskId(0, 0), 0, gradient, 0)])
     ((_, _, event),) = read(tmp_path)
     assert isinstance(event, Report)
-    assert np.array_equal(event.gradient, gradient)
+    assert np.array_equal(event.payload, gradient)
 
 
 # cut off, damaged, torn
@@ -352,7 +369,7 @@ def test_kill_9_while_writing(tmp_path: Path) -> None:
         assert len(got) >= 4  # whatever was acknowledged is there
         for number, _, event in got:
             assert isinstance(event, Report)
-            assert np.all(event.gradient == number)
+            assert np.all(event.payload == number)
 
 
 # the disk
@@ -445,4 +462,4 @@ def test_a_large_report_is_not_copied(tmp_path: Path) -> None:
     _, peak = tracemalloc.get_traced_memory()
     tracemalloc.stop()
     assert peak < 100_000
-    assert journal.bytes_written > big.gradient.nbytes
+    assert journal.bytes_written > big.payload.nbytes
