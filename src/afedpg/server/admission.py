@@ -104,7 +104,8 @@ def _check_report(rule: ServerRule, state: ServerState, report: Report, limits: 
 
 def _why_not_moments(new: Statistics, merged: Statistics, wanted: Mapping[str, int], limits: Limits) -> str | None:
     if new.keys() != wanted.keys():
-        return f"moments: of {', '.join(new) or 'nothing'}; expected are those of {', '.join(wanted) or 'nothing'}"
+        told = of_peer(", ".join(new)) or "nothing"
+        return f"moments: of {told}; expected are those of {', '.join(wanted) or 'nothing'}"
     for name, part in new.items():
         if part.count > limits.steps:
             return f"moments: a count of {part.count:.3g}, a report has at most {limits.steps:.0f} steps"
