@@ -116,7 +116,8 @@ class All(Aggregator):
     def take(self, given: Given, memory: Memory, here: Here) -> Use | Keep | Drop:
         if given.version < here.iteration:
             return Drop(f"late: its round closed {here.iteration - given.version} iterations ago")
-        memory.kept.append(given)
+        # Who came back into an open round may answer again: its newest contribution is the one that counts.
+        memory.kept = [*(kept for kept in memory.kept if kept.agent != given.agent), given]
         return Keep(task=False) if here.awaited else self._close(memory)
 
     def changed(self, memory: Memory, here: Here) -> Use | None:
