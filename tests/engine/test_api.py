@@ -16,14 +16,15 @@ from afedpg.config import Config
 from afedpg.engine.federation import Federation
 from afedpg.errors import AfedpgError, ConfigError
 from afedpg.identity import identity
-from afedpg.messages import Join, Moments, Stats
+from afedpg.messages import Exchange, Join, Moments, Stats
 from afedpg.problems import Quadratic, make_problem
 from afedpg.record.database import read_evaluations
 from afedpg.runs.parts import check_own, configure
 from afedpg.runs.train import default_workers, run
 from afedpg.server import rules
 from afedpg.server.admission import Limits
-from afedpg.server.rules import afedpg, pg_plain
+from afedpg.server.aggregators import All
+from afedpg.server.rules import afedpg, fedpg, pg_plain
 from afedpg.server.schedules import Constant
 from afedpg.server.state import from_tree, initial_state, to_tree
 from afedpg.server.transforms import Chain, Direction, Mix, Scale, Stateless
@@ -189,20 +190,23 @@ def test_theta_is_evaluated_not_the_lookahead(tmp_path):
 
 def test_an_open_round_is_stored_and_goes_on():
     federation = Federation(*_rounds(), limits=Limits())
-    tasks = [federation.apply(Join(agent_id), 0.0)[0] for agent_id in range(2)]
+    tasks = [federation.apply(Join(agent_id), 0.0).tasks[0] for agent_id in range(2)]
     waits = answer(tasks[0], [1.0, 2.0, 3.0], stats=Stats(4, (0.1,), (3,), {"unstable": 1.0}))
-    federation.apply(replace(waits, moments=Moments(2.0, np.ones(1), np.zeros(1))), 1.0)
-    again = Federation(federation.rule, from_tree(copy.deepcopy(to_tree(federation.server))))
+    moments = {"observations": Moments(2.0, np.ones(1), np.zeros(1))}
+    federation.apply(replace(waits, moments=moments), 1.0)
+    assert federation.outcome.waits == 0
+    again = Federation(federation.rule, from_tree(copy.deepcopy(to_tree(federation.server)), federation.rule))
     for each in federation, again:
-        each.apply(answer(tasks[1], np.ones(3)), 1.0)
+        each.apply(answer(tasks[1], np.ones(3), moments=moments), 1.0)
     assert again.server.gradients == 2
     assert again.server.theta.tobytes() == federation.server.theta.tobytes()
-    assert again.server.arrivals == federation.server.arrivals
+    assert again.outcome.arrivals == federation.outcome.arrivals
     assert again.server.outstanding == federation.server.outstanding
 
 
 def _rounds():
-    rule = replace(afedpg(Constant(0.1), Constant(0.1)), synchronous=True)
+    rule = fedpg(Constant(0.1), Constant(0.1))
+    rule = replace(rule, exchange=Exchange(statistics={"observations": 1}))
     return rule, initial_state(rule, Quadratic(3).initial_theta())
 
 
@@ -261,7 +265,7 @@ def test_python_and_the_command_line_start_as_many_workers(tmp_path, monkeypatch
 
 def own_fedpg(alpha, eta):
     """A copy of fedpg, under another name."""
-    return replace(afedpg(alpha, eta), synchronous=True)
+    return replace(afedpg(alpha, eta), aggregator=All())
 
 
 @pytest.mark.parametrize("schedule", ["constant", "linear", "global"])
@@ -274,7 +278,7 @@ def test_a_copy_of_fedpg_is_fedpg_bit_for_bit(schedule, literal):
 
 
 def test_a_rule_that_waits_for_everybody_takes_no_silent_agents():
-    with pytest.raises(ConfigError, match="silent: this rule waits for every agent"):
+    with pytest.raises(ConfigError, match="silent: the server waits for every agent"):
         train("quadratic", method=own_fedpg, agents=3, silent=(1,))
 
 

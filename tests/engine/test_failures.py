@@ -108,7 +108,7 @@ def test_who_resumes_has_the_folder_for_itself_before_reading(tmp_path, monkeypa
 
 @pytest.mark.parametrize("method", ["afedpg", "fedpg"])
 def test_a_run_whose_every_report_is_refused_ends(method):
-    with pytest.raises(AfedpgError, match=r"30 reports in a row refused, the last of agent \d: gradient: norm"):
+    with pytest.raises(AfedpgError, match=r"30 reports in a row refused, the last of agent \d: contribution: norm"):
         train("quadratic", **SMALL, method=method, max_norm=1e-9)
 
 
@@ -177,11 +177,11 @@ def test_a_run_that_began_with_another_is_replayed_from_its_checkpoint(tmp_path,
 def test_an_agents_caveat_is_said_once(caplog):
     rule = afedpg(Constant(0.1), Constant(0.1))
     federation = Federation(rule, initial_state(rule, np.zeros(3)))
-    (task,) = federation.apply(Join(3), 0.0)
+    (task,) = federation.apply(Join(3), 0.0).tasks
     with caplog.at_level(logging.WARNING, "afedpg"):
         for extra in ({"restarted": 1.0}, {"restarted": 1.0, "unstable": 2.0}, {"unstable": 1.0}):
             report = replace(answer(task, np.ones(3)), stats=Stats(extra=extra))
-            (task,) = federation.apply(report, 1.0)
+            (task,) = federation.apply(report, 1.0).tasks
     assert caplog.messages == [
         "agent 3: its episode could not be brought back exactly and was started again",
         "agent 3: the physics became unstable",
@@ -199,7 +199,7 @@ def dies_at_once():
 
 
 def test_a_worker_that_cannot_start_says_why():
-    job = Job({}, Task(TaskId(0, 0), 0, np.zeros(1, np.float32), 0))
+    job = Job(0, 1, {}, Task(TaskId(0, 0), 0, np.zeros(1, np.float32), 0))
     pool = Pool(no_workload, 1)
     try:
         with pytest.raises(AfedpgError, match="the environment needs a licence"):

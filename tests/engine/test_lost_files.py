@@ -46,7 +46,7 @@ class Run:
 
     def apply(self, event: Event) -> None:
         self.seconds += 0.01
-        self.tasks |= {task.agent_id: task for task in self.parts.federation.apply(event, self.seconds)}
+        self.tasks |= {task.agent_id: task for task in self.parts.federation.apply(event, self.seconds).tasks}
 
     def go(self, events: int) -> None:
         for _ in range(events):
@@ -62,7 +62,7 @@ class Run:
 
     def checkpoint(self) -> None:
         server = self.parts.federation.server
-        if not server.waiting:
+        if not self.parts.federation.open_round:
             tree = {"server": to_tree(server), "engine": {"seconds": self.seconds}, "evaluated": 0, "recent": []}
             self.recorder.checkpoint(tree)
 

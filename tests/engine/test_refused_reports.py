@@ -42,17 +42,19 @@ def session(tmp_path, request):
     federation = Federation(rule, server, recorder, limits=Limits.of(config))
     session = Session(config, workload, federation, Standing(), Interruption(), 10**6)
     session._checkpoint()
-    session.tasks = [federation.apply(Join(agent), 0.0)[0] for agent in range(2)]
+    session.tasks = [federation.apply(Join(agent), 0.0).tasks[0] for agent in range(2)]
     yield session
     recorder.close(finished=False)
 
 
 LIES = {
-    "a gradient that is not finite": {"gradient": np.full(SIZE, np.nan, np.float32)},
-    "too long": {"gradient": np.full(SIZE, 1e30, np.float32)},
-    "a gradient of another length": {"gradient": np.ones(10 * SIZE, np.float32)},
+    "a gradient that is not finite": {"payload": np.full(SIZE, np.nan, np.float32)},
+    "too long": {"payload": np.full(SIZE, 1e30, np.float32)},
+    "a gradient of another length": {"payload": np.ones(10 * SIZE, np.float32)},
     "episodes without end": {"stats": Stats(1, (1.0,) * 65_536, (1,) * 65_536)},
-    "observations without end": {"moments": Moments(1e6, np.ones(4096), np.ones(4096))},
+    "observations without end": {"moments": {"observations": Moments(1e6, np.ones(4096), np.ones(4096))}},
+    "names without end": {"moments": {"\x1b" * 9999: Moments(1.0, np.ones(1), np.zeros(1))}},
+    "scalars without end": {"scalars": {"\x1b" * 9999: 1.0}},
     "a Task that is not outstanding": {"version": 77},
 }
 
@@ -62,14 +64,16 @@ LIES = {
 def test_a_refused_report_costs_the_journal_less_than_a_kilobyte(session, lie):
     federation, recorder = session.federation, session.federation.recorder
     server, before = federation.server, recorder.journal.bytes_written
-    tasks = federation.apply(replace(answer(session.tasks[1], np.ones(SIZE)), **lie), 1.0)
-    assert server.rejected is not None
+    outcome = federation.apply(replace(answer(session.tasks[1], np.ones(SIZE)), **lie), 1.0)
+    assert outcome.rejected is not None
+    assert outcome.rejected.reason.isprintable()
     assert recorder.journal.bytes_written - before < 1000
-    assert len(tasks) == ("version" not in lie)  # who answered no outstanding Task has other work
-    again, rejected = prepare(session.config, Own())[2], server.rejected
+    assert len(outcome.tasks) == ("version" not in lie)  # who answered no outstanding Task has other work
+    again = prepare(session.config, Own())[2]
     for _, _, event in journal.read(recorder.folder.journal):
-        again, _ = step(federation.rule, again, event, federation.limits)
-    assert (again.outstanding, again.counter, again.rejected) == (server.outstanding, server.counter, rejected)
+        again, folded = step(federation.rule, again, event, federation.limits)
+    assert (again.outstanding, again.counter) == (server.outstanding, server.counter)
+    assert folded.rejected == outcome.rejected
 
 
 @pytest.mark.parametrize("session", [{"method": "fedpg"}], indirect=True)
@@ -78,13 +82,13 @@ def test_an_open_round_frees_the_journal_and_can_be_gone_on_with(session):
     federation.apply(answer(session.tasks[0], np.ones(SIZE)), 0.0)
     task = session.tasks[1]
     for _ in range(2000):
-        [task] = federation.apply(answer(task, np.full(SIZE, np.nan)), 0.0)
+        [task] = federation.apply(answer(task, np.full(SIZE, np.nan)), 0.0).tasks
         session._finished()
-    assert list(federation.server.waiting) == [0]
+    assert [given.agent for given in federation.server.memory.kept] == [0]
     assert recorder.journal.next_sequence > 2000
     assert sum(path.stat().st_size for path in recorder.folder.journal.iterdir()) < 10 * (1 << 14)
     start, tree = checkpoint.load_latest(recorder.folder.checkpoints)
-    again = from_tree(tree["server"])
+    again = from_tree(tree["server"], federation.rule)
     federation.apply(answer(task, np.ones(SIZE)), 0.0)
     for _, _, event in journal.read(recorder.folder.journal, start):
         again, _ = step(federation.rule, again, event, federation.limits)

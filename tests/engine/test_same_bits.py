@@ -216,7 +216,7 @@ def test_a_damaged_theta_is_found_out(tmp_path):
 def test_a_job_that_kills_every_worker_is_to_blame_itself():
     pool = Pool(Deadly, 2)
     try:
-        jobs = [Job({}, Task(TaskId(0, agent), agent, np.zeros(1, np.float32), 0)) for agent in range(4)]
+        jobs = [Job(agent, 1, {}, Task(TaskId(0, agent), agent, np.zeros(1, np.float32), 0)) for agent in range(4)]
         pool.prefetch(jobs)
         assert pool.collect(jobs[0])[1].agent_id == 0
         with pytest.raises(AfedpgError, match="agent 2: the environment is gone"):

@@ -14,7 +14,18 @@ from simulation import simulate
 
 from afedpg import train
 from afedpg.config import Config, TimingConfig
-from afedpg.engine.timing import Fixed, Pareto, Silent, Timing, leader, linear, lognormal, make_timing, straggler
+from afedpg.engine.timing import (
+    Fixed,
+    Pareto,
+    Silent,
+    Timing,
+    leader,
+    linear,
+    lognormal,
+    make_timing,
+    straggler,
+    with_clock,
+)
 from afedpg.errors import AfedpgError, ConfigError
 
 SPREADS = {"straggler": straggler, "leader": leader, "linear": linear}
@@ -121,7 +132,7 @@ def test_ties_break_on_the_agents_number():
 
 
 def test_agents_drop_out_and_join_later():
-    timing = Timing(lambda agent_id, n: 1.0, joins={2: 2.5}, leaves={0: 3.0})
+    timing = Timing(with_clock(lambda agent_id, n: 1.0), joins={2: 2.5}, leaves={0: 3.0})
     run = simulate(timing, 3, 10)
     by_agent = {
         agent: [s for a, s in zip(run.arrivals, run.seconds, strict=True) if a.agent == agent] for agent in range(3)
@@ -147,7 +158,7 @@ def test_a_round_waits_for_who_has_joined():
 
 def test_when_nobody_will_ever_answer_the_run_says_so():
     with pytest.raises(AfedpgError, match="no agent is left"):
-        simulate(Timing(lambda agent_id, n: 1.0, leaves={0: 2.5}), 1, 5)
+        simulate(Timing(with_clock(lambda agent_id, n: 1.0), leaves={0: 2.5}), 1, 5)
     with pytest.raises(AfedpgError, match="no agent is left"):
         simulate(lambda agent_id, n: math.inf if agent_id else 1.0, 2, 2, "fedpg")
 
