@@ -11,8 +11,7 @@ from afedpg.config import Config
 from afedpg.messages import Event, Rejected, Report, Scalar, Statistics, Stats
 from afedpg.printable import of_peer
 from afedpg.server import moments
-from afedpg.server.aggregators import Given
-from afedpg.server.kernels import norm
+from afedpg.server.aggregators import Given, length_of_steps, norms
 from afedpg.server.rules import ServerRule
 from afedpg.server.state import ServerState
 
@@ -67,17 +66,10 @@ def _given(rule: ServerRule, state: ServerState, report: Report, limits: Limits)
         vector = rule.exchange.codec.decode(report.payload, state.theta.size)
     except Exception as error:  # a codec of the user's own meets a payload that a liar made: nothing ends the server
         raise _Unbelievable(f"payload: {of_peer(str(error))}") from error
-    if len(state.groups) == 1:
-        length = norm(vector)
-        _check_norm("contribution", length, limits)
-        return Given(report, vector, length)
-    length = 0.0
-    for group, place in state.groups:
-        size = norm(vector[place])
-        _check_norm(group.name, size, limits)
-        if group.kind == "step":
-            length = math.hypot(length, size)
-    return Given(report, vector, length)
+    sizes = norms(vector, state.groups)
+    for size, (group, _) in zip(sizes, state.groups, strict=True):
+        _check_norm("contribution" if len(sizes) == 1 else group.name, size, limits)
+    return Given(report, vector, length_of_steps(sizes, state.groups))
 
 
 def _check_norm(what: str, length: float, limits: Limits) -> None:

@@ -10,6 +10,7 @@ has no clock and no randomness.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence, Set
 from dataclasses import dataclass, field
 from typing import NamedTuple
@@ -17,7 +18,10 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from afedpg.messages import Codec, Floats, Report, Vector
+from afedpg.messages import Codec, Floats, Group, Report, Vector
+from afedpg.server.kernels import norm
+
+Groups = Sequence[tuple[Group, slice]]  # with their places in theta
 
 
 class Given(NamedTuple):
@@ -142,6 +146,16 @@ def mean(vectors: Sequence[Floats]) -> Vector:
 AGGREGATORS: dict[str, type[Aggregator]] = {"each": Each, "all": All}
 
 
-def decoded(report: Report, codec: Codec, parameters: int) -> Given:
+def decoded(report: Report, codec: Codec, groups: Groups) -> Given:
     """Of a report that was believed before, as a checkpoint keeps it."""
-    return Given(report, codec.decode(report.payload, parameters), float("nan"))
+    vector = codec.decode(report.payload, sum(group.size for group, _ in groups))
+    return Given(report, vector, length_of_steps(norms(vector, groups), groups))
+
+
+def norms(vector: Floats, groups: Groups) -> list[float]:
+    return [norm(vector[place]) for _, place in groups]
+
+
+def length_of_steps(norms: Sequence[float], groups: Groups) -> float:
+    """Of all groups of steps together."""
+    return math.hypot(*(size for size, (group, _) in zip(norms, groups, strict=True) if group.kind == "step"))

@@ -29,7 +29,7 @@ from afedpg.protocol.encoding import nbytes
 from afedpg.server import moments
 from afedpg.server.admission import Admitted, Limits, admit
 from afedpg.server.aggregators import Drop, Given, Here, Keep, Use
-from afedpg.server.kernels import advance, move_towards, norm
+from afedpg.server.kernels import advance, move_towards
 from afedpg.server.rules import ServerRule
 from afedpg.server.state import ServerState
 from afedpg.server.transforms import At, Direction
@@ -169,7 +169,7 @@ def _step(rule: ServerRule, state: ServerState, use: Use) -> list[Arrival]:
                 delay=state.iteration - report.version,
                 alpha=alpha,
                 eta=eta,
-                gradient_norm=given.norm if given.norm == given.norm else norm(given.vector),
+                gradient_norm=given.norm,
                 step_length=length,
                 lookahead_length=ahead,
                 stats=report.stats,

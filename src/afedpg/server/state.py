@@ -143,7 +143,7 @@ def _memory_from_tree(tree: dict[str, Any], rule: ServerRule | None, parameters:
     stored = tree.get("memory", {})
     reports = [from_bytes(data.tobytes()) for data in stored.get("kept", ())]
     reports += [_report_of_0_1_0(report) for report in tree.get("waiting", ())]
-    kept = [] if rule is None else [decoded(report, rule.exchange.codec, parameters) for report in reports]
+    kept = [] if rule is None else [decoded(report, rule.exchange.codec, rule.groups(parameters)) for report in reports]
     slots = {int(agent_id): vector for agent_id, vector in stored.get("slots", {}).items()}
     return Memory(stored.get("arrays", {}), slots, kept)
 
