@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import re
 import signal
+import sqlite3
 import time
 from pathlib import Path
 from typing import Any
@@ -71,8 +73,50 @@ def test_of_a_finished_run_it_says_so_and_who_never_answered(
     assert text.startswith("finished, last sign of life ")
 
 
+def test_unused_reports_have_a_column_where_there_are_any(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for name in ("one", "two"):
+        afedpg.train("quadratic", agents=2, iterations=20, engine="local", out=tmp_path / name)
+    text, document = said(capsys, tmp_path / "one")
+    assert "unused" not in text
+    assert (document["unused"], [agent["unused"] for agent in document["agents"]]) == (0, [0, 0])
+    assert main(["runs", str(tmp_path)]) == 0
+    assert "unused" not in capsys.readouterr().out.splitlines()[0]
+    base = Database(tmp_path / "one" / "run.db")
+    for sequence in range(3):
+        base.add_unused(sequence, 1.0, 7, 1, "late: its round closed 2 iterations ago")
+    document["agents"][1]["unused"] = 3
+    base.note("status", json.dumps(document))
+    base.close()
+    text, _ = said(capsys, tmp_path / "one")
+    _, iteration, head, *rows = text.splitlines()
+    assert "unused 3," in iteration
+    place = re.split(r"  +", head.strip()).index("unused")
+    assert [re.split(r"  +", row.strip())[place] for row in rows] == ["0", "3"]
+    assert main(["runs", str(tmp_path)]) == 0
+    head, *rows = (re.split(r"  +", line) for line in capsys.readouterr().out.splitlines())
+    assert [row[head.index("unused")] for row in rows] == ["3", "0"]
+    assert main(["runs", str(tmp_path), "--json"]) == 0
+    assert [run["unused"] for run in json.loads(capsys.readouterr().out)] == [3, 0]
+
+
+def test_a_status_and_a_run_of_a_version_without_unused_reports_are_shown(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    afedpg.train("quadratic", agents=1, iterations=20, engine="local", out=tmp_path / "run")
+    _, document = said(capsys, tmp_path / "run")
+    del document["unused"], document["agents"][0]["unused"]
+    base = Database(tmp_path / "run" / "run.db")
+    base.note("status", json.dumps(document))
+    base.close()
+    with contextlib.closing(sqlite3.connect(tmp_path / "run" / "run.db")) as connection:
+        connection.execute("DROP TABLE unused")
+    assert "unused" not in said(capsys, tmp_path / "run")[0]
+    assert main(["runs", str(tmp_path), "--json"]) == 0
+    assert [(run["state"], run["unused"]) for run in json.loads(capsys.readouterr().out)] == [("finished", 0)]
+
+
 def test_a_run_that_was_never_served_has_no_status(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     afedpg.train("quadratic", agents=2, iterations=10, out=tmp_path / "run")
     assert main(["status", str(tmp_path / "run")]) == 1
     assert "was never served" in capsys.readouterr().err
-    assert sum(applied for applied, _ in read_counts(tmp_path / "run" / "run.db").values()) == 20
+    assert sum(applied for applied, _, _ in read_counts(tmp_path / "run" / "run.db").values()) == 20

@@ -67,7 +67,10 @@ def _table(runs: Sequence[RunSummary]) -> str:
 
     head = ("run", "state", "task", "method", "agents", "seed", "gradients", TRAINING, "theta")
     rows = [head, *(_row(run) for run in runs)]
-    widths = [max(len(row[column]) for row in rows) for column in range(len(head))]
+    if any(run.unused for run in runs):
+        texts, place = ("unused", *(str(run.unused) for run in runs)), head.index(TRAINING)
+        rows = [(*row[:place], text, *row[place:]) for row, text in zip(rows, texts, strict=True)]
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     return "\n".join(GAP.join(map(str.ljust, row, widths)).rstrip() for row in rows)
 
 

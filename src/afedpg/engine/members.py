@@ -63,6 +63,7 @@ def describe(server: ServerState, members: dict[int, Member], seconds: float, ra
         "epoch": server.epoch,
         "gradients_per_second": rate,
         "rejected": sum(member.rejected for member in present),
+        "unused": sum(member.unused for member in present),
         "agents": [_describe_member(member, now, member.agent_id in server.outstanding) for member in present],
     }
     return json.dumps(document)

@@ -255,6 +255,13 @@ def read_counts(path: Path) -> dict[int, tuple[int, int, int]]:
     return {agent: (applied.get(agent, 0), refused.get(agent, 0), unused.get(agent, 0)) for agent in agents}
 
 
+def read_unused(path: Path) -> int:
+    """How many reports were believed and not used."""
+    with reading(path) as connection:
+        known = connection.execute("SELECT 1 FROM sqlite_master WHERE name = 'unused'").fetchone()  # not in 0.1.0
+        return int(connection.execute("SELECT COUNT(*) FROM unused").fetchone()[0]) if known else 0
+
+
 @dataclass(frozen=True)
 class Totals:
     """A run's arrivals in a few numbers."""

@@ -222,6 +222,7 @@ class RunSummary:
     seconds: float  # of the newest arrival, virtual in virtual time
     state: str  # finished, running or interrupted
     theta: dict[str, float | None] = field(default_factory=dict)  # its last evaluation, by kind
+    unused: int = 0  # reports that were believed and not used
 
 
 def find_runs(*roots: Path) -> list[RunFolder]:
@@ -257,10 +258,11 @@ def read_each(runs: Iterable[RunFolder], read: Callable[[RunFolder], T], warn: C
 
 def summarize(run: RunFolder) -> RunSummary:
     config = run.config()
-    gradients, seconds, state, found = 0, 0.0, "", Returns()
+    gradients, seconds, unused, state, found = 0, 0.0, 0, "", Returns()
     written = run.is_written()  # before its notes are read: the last thing a run does is to say that it is finished
     try:
         gradients, seconds = database.read_last(run.database)
+        unused = database.read_unused(run.database)
         found = read_returns(run.database, config.agents)
         state = database.read_notes(run.database).get("state", "")
     except AfedpgError:  # killed before its first row: the run counts as interrupted at the start
@@ -269,7 +271,7 @@ def summarize(run: RunFolder) -> RunSummary:
         state = "running" if written else "interrupted"
     return RunSummary(
         run.path, config.task, config.method, config.agents, config.seed,
-        gradients, config.gradients, found.training, seconds, state, found.theta,
+        gradients, config.gradients, found.training, seconds, state, found.theta, unused,
     )  # fmt: skip
 
 

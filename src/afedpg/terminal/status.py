@@ -49,9 +49,11 @@ def table(document: dict[str, Any]) -> str:
 
 def _table(document: dict[str, Any]) -> str:
     age, state = _age(document), document.get("state", "running")  # a server that answers runs
+    unused = [int(agent.get("unused", 0)) for agent in document["agents"]]  # 0.1.0 knew of none
+    dropped = f"unused {sum(unused)}, " if any(unused) else ""
     head = [
         f"iteration {document['iteration']}, {document['gradients']} gradients, "
-        f"{document['gradients_per_second']:.1f}/s, rejected {document['rejected']}, "
+        f"{document['gradients_per_second']:.1f}/s, rejected {document['rejected']}, {dropped}"
         f"up {document['seconds']:.0f} s, epoch {document['epoch']}"
     ]
     if state != "running":
@@ -61,7 +63,9 @@ def _table(document: dict[str, Any]) -> str:
         head[0] += f" (as of {age:.0f} s ago)"
     names = ("agent", "name", "state", "gradients", "delay", "s/gradient", "MB up", "MB down", "rejected", "last seen")
     rows = [names, *(_row(agent) for agent in document["agents"])]
-    widths = [max(len(row[column]) for row in rows) for column in range(len(names))]
+    if any(unused):
+        rows = [(*row[:-1], text, row[-1]) for row, text in zip(rows, ("unused", *map(str, unused)), strict=True)]
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     lines = ["  ".join(cell.rjust(width) for cell, width in zip(row, widths, strict=True)) for row in rows]
     return "\n".join(map(printable, [*head, *lines]))
 
