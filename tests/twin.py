@@ -2,8 +2,8 @@
 
 It reads a recorded journal from its beginning, makes of it what Algorithm 1 says, and compares theta, theta~ and every
 row of run.db with what the server made. Which reports were refused it believes run.db; whether a report answers its
-agent's newest Task it works out by itself. The same walk gives the randomness behind every gradient that was counted,
-so that samples which counted twice are found.
+agent's newest Task, and whether it is one of a round that was closed and so is not used, it works out by itself. The
+same walk gives the randomness behind every gradient that was counted, so that samples which counted twice are found.
 """
 
 from __future__ import annotations
@@ -45,10 +45,13 @@ class Twin:
     config: Config
     theta: Vector
     refused: set[int]  # sequence numbers
+    unused: set[int]  # likewise
     k: int = 0
     epoch: int = 0
     handed_out: int = 0
     out: dict[int, tuple[int, int, int]] = field(default_factory=dict)  # agent -> epoch, number and version of its Task
+    late: set[int] = field(default_factory=set)  # those of `out` whose round was closed without them
+    absent: set[int] = field(default_factory=set)  # who took part before a restart and is waited for
     round: dict[int, Report] = field(default_factory=dict)  # fedpg's, while it is open
     counted: list[Counted] = field(default_factory=list)
 
@@ -79,28 +82,42 @@ class Twin:
 
     def hand_out(self, agent: int) -> None:
         self.handed_out += 1
+        self.late.discard(agent)
         self.out[agent] = (self.epoch, self.handed_out, self.k)
 
     def take(self, sequence: int, event: Any) -> None:
         """One event of the journal."""
         if isinstance(event, Join):
+            self.absent.discard(event.agent_id)
             self.hand_out(event.agent_id)
         elif isinstance(event, Leave):
             self.out.pop(event.agent_id, None)
             self.round.pop(event.agent_id, None)
-            if not self.out:
+            self.late.discard(event.agent_id)
+            self.absent.discard(event.agent_id)
+            if self.complete:
                 self.close_round()
         elif isinstance(event, Restart):
             self.epoch += 1
+            self.absent |= self.out.keys() | self.round.keys()
             self.out.clear()
             self.round.clear()
+            self.late.clear()
         elif isinstance(event, CloseRound):
+            if self.round:
+                self.late = set(self.out)
+                self.absent.clear()
             self.close_round()
         elif isinstance(event, Rejected):
-            if event.agent_id in self.out:
+            if event.agent_id in self.out and not event.void:
                 self.hand_out(event.agent_id)
         else:
             self.take_report(sequence, event)
+
+    @property
+    def complete(self) -> bool:
+        """Nobody is at work whom the open round waits for, and everybody has come back."""
+        return not (self.out.keys() - self.late) and not self.absent
 
     def take_report(self, sequence: int, report: Report) -> None:
         answers = self.out.get(report.agent_id) == (*report.task_id, report.version)
@@ -110,8 +127,14 @@ class Twin:
                 self.hand_out(report.agent_id)
             return
         del self.out[report.agent_id]
+        self.late.discard(report.agent_id)
+        dropped = self.config.method == "fedpg" and report.version < self.k
+        assert dropped == (sequence in self.unused), f"event {sequence}: a report of another round is unused, no other"
+        if dropped:
+            self.hand_out(report.agent_id)
+            return
         self.round[report.agent_id] = report
-        if self.config.method != "fedpg" or not self.out:
+        if self.config.method != "fedpg" or self.complete:
             self.close_round()
 
     def close_round(self) -> None:
@@ -152,14 +175,15 @@ def check_twin(run: Path, own: Own = Own()) -> Twin:
     folder = open_run(run)
     config = folder.config()
     newest, tree = checkpoint.load_latest(folder.checkpoints)
-    refused = set(read_table(folder.database, "rejected")["sequence"].tolist())
-    twin = Twin(config, np.array(own.workload(config)().initial_theta(), np.float64), refused)
+    refused, unused = (set(read_table(folder.database, table)["sequence"].tolist()) for table in ("rejected", "unused"))
+    twin = Twin(config, np.array(own.workload(config)().initial_theta(), np.float64), refused, unused)
     for sequence, _, event in journal.read(folder.journal):
         if sequence == newest:
             break
         twin.take(sequence, event)
     server = tree["server"]
     assert (twin.k, len(twin.counted)) == (server["iteration"], server["gradients"])
+    assert (sorted(twin.absent), sorted(twin.late)) == (server["absent"], server["late"])
     assert deviation(twin.theta, server["theta"]) < TOLERANCE
     assert deviation(twin.lookahead[twin.k], server["theta_lookahead"]) < 1e-6  # what travels is float32
     rows = read_arrivals(folder.database)

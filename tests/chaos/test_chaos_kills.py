@@ -84,5 +84,44 @@ def test_the_bits_after_a_kill_are_those_of_the_journal(tmp_path: Path) -> None:
         check_draws(federation.run)
 
 
+def test_a_round_that_a_kill_interrupted_waits_for_all_who_took_part(tmp_path: Path) -> None:
+    """The server dies with two of three reports; of the agents one comes back, then another, then the last."""
+    iterations = 100
+    settings = ("--method", "fedpg", "--iterations", iterations, "--dimension", 50, "--lease", 60, "--keep-reports")
+    with site(tmp_path, *settings, agents=3) as federation:
+        server = federation.server()
+        crew = {}
+        for number, seconds in enumerate((1000, 0.02, 0.02, 0.02)):  # the first keeps the round open until all are in
+            crew[number] = federation.agent(number, "--seconds-per-gradient", seconds)
+            wait_until(lambda number=number: _joined(federation, number), what=f"agent {number} joins as itself")
+        _kill(crew[0])
+        wait_until(lambda: federation.gradients() >= 6, what="rounds are closed")
+        crew[3].send_signal(signal.SIGSTOP)
+        wait_until(lambda: {1, 2} <= set(_waiting(federation)), what="a round waits for the last agent")
+        crew[2].send_signal(signal.SIGSTOP)
+        _kill(server)
+        server = federation.server()
+        before = federation.gradients()
+        assert before < 3 * iterations
+        for number in (2, 3):
+            wait_until(lambda number=number: _waiting(federation).count(number - 1) == 2, what="a report came again")
+            time.sleep(2.5)  # the server looks after its round ten times a second, and commits every second
+            assert federation.gradients() == before
+            crew[number].send_signal(signal.SIGCONT)
+        assert server.wait(90) == 0, federation.log()[-2000:]
+        _check(federation, 3 * iterations)
+        members = federation.query("SELECT iteration, group_concat(agent) FROM arrivals GROUP BY iteration")
+        assert [(k, sorted(agents.split(","))) for k, agents in members] == [
+            (k, ["1", "2", "3"]) for k in range(iterations)
+        ]
+        assert not federation.query("SELECT reason FROM unused")
+
+
+def _waiting(federation: Site) -> list[int]:
+    """Whose reports came in for the round that is open, and before a kill for the same one."""
+    query = "SELECT agent FROM waits WHERE iteration > (SELECT coalesce(max(iteration), -1) FROM arrivals)"
+    return [agent for (agent,) in federation.query(query)]
+
+
 def _epoch(federation: Site) -> int:
     return int(federation.status()["epoch"])
