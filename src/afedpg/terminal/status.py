@@ -43,7 +43,7 @@ def table(document: dict[str, Any]) -> str:
     """Of what a server said of itself: which may be anything."""
     try:
         return _table(document)
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
+    except (KeyError, TypeError, ValueError, AttributeError, OverflowError, OSError) as error:
         raise AfedpgError(f"that is no status of this version of afedpg: {of_peer(repr(error))}") from error
 
 
