@@ -25,7 +25,7 @@ from afedpg.config import from_settings
 from afedpg.dashboard.tail import status_of
 from afedpg.engine.live import worth_a_line
 from afedpg.errors import AfedpgError
-from afedpg.messages import Report, Stats
+from afedpg.messages import Moments, Report, Stats
 from afedpg.printable import MOST_SAID, of_peer
 from afedpg.protocol import federation_pb2 as pb
 from afedpg.terminal.status import table
@@ -70,9 +70,21 @@ def test_every_text_of_a_message_is_cleaned_where_it_is_parsed() -> None:
     report = replace(GOOD, stats=Stats(1, extra={"EVIL\n": 1.0}))
     with pytest.raises(Refused, match="cannot be printed"):
         wire.decode_report(wire.from_agent(wire.encode_report(report)).report, 0, wire.Expected(SIZE))
+    moments = {EVIL: Moments(1.0, np.zeros(1), np.zeros(1))}
+    report = replace(GOOD, moments=moments)
     with pytest.raises(Refused, match="EVIL") as refused:
-        agree(CONFIG, json.dumps(json.loads(terms(CONFIG)) | {"method": EVIL}), 0, 0)
+        wire.decode_report(wire.from_agent(wire.encode_report(report)).report, 0, wire.Expected(SIZE, {"rewards": 1}))
     assert str(refused.value).isprintable()
+    for name, value in (
+        ("estimator", EVIL),
+        ("codec", EVIL),
+        ("codec", f"custom:{EVIL}"),
+        ("estimator", "custom:EVIL"),
+    ):
+        with pytest.raises(Refused, match="EVIL|FORGED") as refused:
+            agree(CONFIG, json.dumps(json.loads(terms(CONFIG)) | {name: value}), 0, 0)
+        assert str(refused.value).isprintable()
+        assert len(str(refused.value)) < 300
 
 
 GOOD = Report(wire.TaskId(0, 1), 0, np.ones(SIZE, np.float32), 0, stats=Stats(1))
@@ -92,10 +104,16 @@ def test_no_control_byte_of_an_agent_reaches_the_servers_log_or_its_record(tmp_p
             message.report.dtype = "E\x1b\n\x00" + EVIL
             liar.send(message.SerializeToString())
             assert liar.refusal().startswith("dtype: 'E\\x1b\\n")
-            message.report.dtype, message.report.extra[EVIL] = wire.DTYPE, 1.0
+            message.report.dtype, message.report.extra[EVIL] = "<f4", 1.0
             liar.send(message.SerializeToString())
             assert liar.refusal().startswith("stats: ")
-        wait_until(lambda: len(federation.query("SELECT reason FROM rejected")) == 2)
+            message.report.scalars[EVIL] = 1.0
+            liar.send(message.SerializeToString())
+            assert liar.refusal().startswith("scalars: ")
+            message.report.moments.add(name=EVIL, count=1.0)
+            liar.send(message.SerializeToString())
+            assert liar.refusal().startswith("moments: ")
+        wait_until(lambda: len(federation.query("SELECT reason FROM rejected")) == 4)
         server.terminate()
         assert server.wait(60) == 130
         harmless(federation.log())
@@ -126,7 +144,7 @@ class HostileServer(grpc.GenericRpcHandler):
         if self.mood == "no status":
             return pb.StatusReply(status=json.dumps({EVIL: EVIL})).SerializeToString()
         if self.mood == "settings":
-            return pb.SettingsReply(settings=json.dumps(json.loads(self.terms) | {"method": EVIL})).SerializeToString()
+            return pb.SettingsReply(settings=json.dumps(json.loads(self.terms) | {"codec": EVIL})).SerializeToString()
         return pb.SettingsReply(settings=self.terms).SerializeToString()
 
     def work(self, requests: Iterator[bytes], context: grpc.ServicerContext) -> Iterator[bytes]:
@@ -174,6 +192,24 @@ def test_a_status_shows_no_control_byte_on_the_page_either() -> None:
     assert max(len(told.name), len(told.state)) <= 83
     with pytest.raises(AfedpgError, match="no status of this version"):
         table(document)
+
+
+NUMBERS = {"gradients": 1, "delay": 0.0, "bytes_up": 0, "bytes_down": 0}
+AGENT = {"agent": 0, "name": "a", "state": "", "rejected": 0, "seconds_per_gradient": 1.0, "last_seen": 0.0, **NUMBERS}
+STATUS = {
+    "time": 0.0, "seconds": 0.0, "gradients_per_second": 0.0, "iteration": 0, "gradients": 0, "rejected": 0, "epoch": 0,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("lie", [
+    {"agents": [AGENT | {"unused": float("inf")}]}, {"agents": [AGENT | {"unused": EVIL}]},
+    {"agents": [AGENT | {"unused": [1]}]}, {"agents": ["agent"]}, {"time": 1e300, "state": "stopped"},
+], ids=["infinite", "text", "list", "no agent", "time"])  # fmt: skip
+def test_a_status_that_makes_no_sense_is_one_line(lie: dict[str, Any]) -> None:
+    assert table(STATUS | {"agents": [AGENT]})
+    with pytest.raises(AfedpgError, match="no status of this version") as error:
+        table(STATUS | {"agents": [AGENT]} | lie)
+    assert str(error.value).isprintable()
 
 
 def test_a_record_is_one_line_whatever_is_in_it(
