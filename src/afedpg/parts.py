@@ -159,9 +159,9 @@ def files(config: Config) -> dict[str, str]:
     return {kind: spec.file for kind, text in chosen(config).items() if (spec := parse(kind, text)).file}
 
 
-def code_of(file: str) -> str:
+def code_of(kind: str, file: str) -> str:
     """A short digest of a file's content: a changed one is worth a warning."""
     try:
         return hashlib.sha256(Path(file).read_bytes()).hexdigest()[:16]
     except OSError as error:
-        raise ConfigError(f"cannot read {file}: {error.strerror}") from error
+        raise ConfigError(f"{kind}: cannot read {file}: {error.strerror}") from error

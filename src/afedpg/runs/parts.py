@@ -90,7 +90,7 @@ def configure(task: str, preset: str | Path | None, settings: Mapping[str, Any],
 
 def code_entries(config: Config) -> tuple[str, ...]:
     """What run.toml keeps of the files that parts come from, to tell when one was changed."""
-    return tuple(f"code of {kind}: {parts.code_of(file)}" for kind, file in parts.files(config).items())
+    return tuple(f"code of {kind}: {parts.code_of(kind, file)}" for kind, file in parts.files(config).items())
 
 
 def warn_of_code(config: Config) -> None:
