@@ -79,7 +79,7 @@ def test_what_is_evaluated_and_delivered_is_scaled_as_in_training(tmp_path):
     settings = {"agents": 2, "iterations": 3, "steps": 256, "hidden": (8,), "eta": 0.3, "evaluate_episodes": 5}
     result = train("CartPole-v1", **settings, evaluate_kind="deterministic", out=tmp_path / "run")
     policy, env = load_policy(tmp_path / "run"), gymnasium.make("CartPole-v1")
-    assert policy.file.statistics.count == result.statistics.count == 6 * 256
+    assert policy.file.statistics.count == result.statistics["observations"].count == 6 * 256
     seeds, returns = stream(0, "evaluation", 0, result.iteration), []
     for _ in range(5):
         observation, _ = env.reset(seed=int(seeds.integers(2**31)))

@@ -24,9 +24,9 @@ def test_one_lie_about_observations_does_not_undo_what_was_learned(tmp_path, mon
         state, report = work(self, state, task)
         reports.append(task.agent_id)
         if task.agent_id == LIAR and reports.count(LIAR) == WHEN:
-            count = report.moments.count
+            count = report.moments["observations"].count
             poison = Moments(count, np.full(4, mean), np.full(4, count * deviation**2))
-            report = replace(report, gradient=np.zeros_like(report.payload), moments=poison)
+            report = replace(report, payload=np.zeros_like(report.payload), moments={"observations": poison})
         return state, report
 
     monkeypatch.setattr(EnvironmentWorkload, "work", lying)

@@ -24,13 +24,13 @@ def workload(task, make_env=None, **settings):
     return EnvironmentWorkload(from_settings({"task": task} | settings), make_env)
 
 
-def follow(work, state, count, first=0, moments=None, agent_id=0, drift=0.01):
+def follow(work, state, count, first=0, statistics=None, agent_id=0, drift=0.01):
     """`count` reports of one agent whose theta drifts by itself, as if other agents moved it."""
     theta = work.initial_theta()
     reports = []
     for index in range(first, first + count):
         drifted = (theta + drift * np.sin(np.arange(theta.size) * (index + 1))).astype(np.float32)
-        state, report = work.work(state, Task(TaskId(0, index), agent_id, drifted, index, moments))
+        state, report = work.work(state, Task(TaskId(0, index), agent_id, drifted, index, statistics or {}))
         reports.append(report)
     return state, reports
 
@@ -41,9 +41,16 @@ def same(left, right):
 
 def same_reports(left, right):
     return all(
-        np.array_equal(a.gradient, b.gradient) and a.stats == b.stats and np.array_equal(a.moments.mean, b.moments.mean)
+        np.array_equal(a.payload, b.payload)
+        and (a.stats, a.scalars) == (b.stats, b.scalars)
+        and same(means(a), means(b))
+        and means(a)
         for a, b in zip(left, right, strict=True)
     )
+
+
+def means(report):
+    return {name: moments.mean for name, moments in report.moments.items()}
 
 
 @pytest.mark.parametrize("task", STEPS)
@@ -115,8 +122,8 @@ def test_agents_and_seeds_have_streams_of_their_own():
     _, (first,) = follow(work, work.start(0), 1)
     _, (second,) = follow(work, work.start(1), 1, agent_id=1)
     _, (third,) = follow(other, other.start(0), 1)
-    assert not np.array_equal(first.gradient, second.gradient)
-    assert not np.array_equal(first.gradient, third.gradient)
+    assert not np.array_equal(first.payload, second.payload)
+    assert not np.array_equal(first.payload, third.payload)
 
 
 def test_episodes_go_on_across_reports():
@@ -242,13 +249,13 @@ def test_observations_are_scaled_with_what_was_handed_out():
     """Scaling by known statistics equals an environment that shows scaled observations."""
     work = workload("CartPole-v1")
     _, (plain,) = follow(work, work.start(0), 1)
-    _, (scaled,) = follow(work, work.start(0), 1, moments=plain.moments)
+    _, (scaled,) = follow(work, work.start(0), 1, statistics=plain.moments)
     off = workload("CartPole-v1", scale_observations=False)
-    _, (ignored,) = follow(off, off.start(0), 1, moments=plain.moments)
-    assert not np.array_equal(plain.gradient, scaled.gradient)
-    np.testing.assert_array_equal(plain.gradient, ignored.gradient)
-    assert ignored.moments is None
-    assert plain.moments.count == 64
+    _, (ignored,) = follow(off, off.start(0), 1, statistics=plain.moments)
+    assert not np.array_equal(plain.payload, scaled.payload)
+    np.testing.assert_array_equal(plain.payload, ignored.payload)
+    assert ignored.moments == {}
+    assert plain.moments["observations"].count == 64
 
 
 def test_an_older_state_is_gone_on_from_with_other_samples():
@@ -256,7 +263,7 @@ def test_an_older_state_is_gone_on_from_with_other_samples():
     work = workload("Pendulum-v1", baseline="mlp")
     state, _ = follow(work, work.start(0), 2)
     lives = [state, *(work.renew(state, life) for life in (1, 2, 1 << 40))]
-    nexts = [follow(work, life, 1, first=2)[1][0].gradient.tobytes() for life in lives]
+    nexts = [follow(work, life, 1, first=2)[1][0].payload.tobytes() for life in lives]
     assert len(set(nexts)) == len(lives)
     streams = {"noise_stream", "episode_stream", "baseline_stream"}
     for life in lives[1:]:
@@ -268,7 +275,7 @@ def second_report(work):
     """With a baseline that was fitted and statistics to scale by; and the rollout behind it."""
     theta = work.initial_theta().astype(np.float32)
     state, first = work.work(work.start(0), Task(TaskId(0, 0), 0, theta, 0))
-    _, rollout, _ = work._sampler.sample(0, state, theta, first.moments)
+    _, rollout, _ = work._sampler.sample(0, state, theta, first.moments["observations"])
     _, report = work.work(state, Task(TaskId(0, 1), 0, theta, 1, first.moments))
     return theta, state, rollout, report
 
@@ -278,11 +285,12 @@ def second_report(work):
 def test_a_report_is_what_its_settings_say(baseline, scale_advantages):
     work = workload("CartPole-v1", gamma=0.9, gae_lambda=0.3, baseline=baseline, scale_advantages=scale_advantages)
     theta, state, rollout, report = second_report(work)
-    values = work._baseline.values(state, np.concatenate([rollout.observations, rollout.cut_observations]))
+    values = work._tools.baseline.values(state, np.concatenate([rollout.observations, rollout.cut_observations]))
     advantages = gae(rollout, values[: rollout.steps], values[rollout.steps :], 0.9, 0.3)  # of the baseline before
     advantages = standardized(advantages) if scale_advantages else advantages
     np.testing.assert_array_equal(report.payload, gradient.advantage_gradient(work.policy, theta, rollout, advantages))
-    np.testing.assert_array_equal(report.moments.mean, rollout.raw.mean(axis=0))  # as the environment gave them
+    seen = report.moments["observations"]
+    np.testing.assert_array_equal(seen.mean, rollout.raw.mean(axis=0))  # as the environment gave them
     assert not np.array_equal(rollout.raw.astype(np.float32), rollout.observations)
 
 

@@ -32,6 +32,16 @@ def refused(capsys, *arguments):
 # What is given -> what the line says. The field comes first, what was wrong with it after.
 CASES = {
     "--method nosuch": "method: unknown 'nosuch'",
+    "--method nosuch:power=1": "method: unknown 'nosuch:power=1'",
+    "--method no.py:Rule": "method: cannot read",
+    "--estimator nosuch": "estimator: unknown 'nosuch'; choose from gae",
+    "--aggregator nosuch": "aggregator: unknown 'nosuch'; choose from each",
+    "--aggregator all:k=1": "aggregator: all has no parameter 'k'",
+    "--aggregator :": "aggregator: ':' is not like NAME",
+    "--codec nosuch": "codec: unknown 'nosuch'; choose from float32",
+    "--codec no.py:Codec": "codec: cannot read",
+    "--codec float32:k=1,2": "codec: 'k=1,2' is not like key=value",
+    "--segment -1": "segment: -1",
     "--schedule nosuch": "schedule: unknown",
     "--timing nosuch": "timing: unknown",
     "--alpha 0": "alpha: 0.0 is outside (0, 1]",
@@ -64,7 +74,7 @@ CASES = {
     "--agents 2 --speeds 1,2": "speeds: only used with --timing list",
     "--agents 2 --silent 0,1": "silent: every agent is silent",
     "--agents 2 --silent 2": "silent: there is no agent 2",
-    "--method fedpg --silent 3": "silent: fedpg waits for every agent",
+    "--method fedpg --silent 3": "silent: the server waits for every agent",
     "--agents 2 --drop 0=5,1=6": "drop: every agent that answers leaves",
     "--agents 3 --drop 0=5,1=6 --silent 2": "drop: every agent that answers leaves",
     "--drop 0=5 --late 0=5": "drop: agent 0 would leave before it has joined",
@@ -308,6 +318,9 @@ def test_a_folder_that_is_no_run(command, capsys, empty_folder):
     assert "run: notes is no run folder" in refused(capsys, command, "notes")
     (empty_folder / "notes" / "run.toml").write_text("task = ")
     assert "run.toml is not TOML" in refused(capsys, command, "notes")
+    for text in (f"seed = {'1' * 5000}", f"seed = {'[' * 10_000}"):
+        (empty_folder / "notes" / "run.toml").write_text(text)
+        assert "run.toml is not TOML" in refused(capsys, command, "notes")
     (empty_folder / "notes" / "run.toml").write_text("wings = 2\n")
     assert "wings: no such setting" in refused(capsys, command, "notes")
     assert [path.name for path in empty_folder.rglob("*")] == ["notes", "run.toml"]
@@ -343,7 +356,10 @@ def test_a_setting_of_the_wrong_kind_in_a_file_is_named(capsys, empty_folder):
     [
         (["--hidden", "abc"], "'abc' is not like 64,64"),
         (["--env-kwargs", "map_name=8x8"], "values are written as in TOML"),
-        (["--method", "a3c", "--segment", "0"], "segment: 0"),
+        (["--codec", "float32:k=" + "1" * 5000], "codec: float32 has no parameter 'k'"),
+        (["--env-kwargs", "steps=" + "1" * 5000], "values are written as in TOML"),
+        (["--method", "a3c", "--segment", "-1"], "segment: -1"),
+        (["--method", "a3c", "--steps", "100"], "segment: T = 100 steps are not a whole number of segments of 32"),
     ],
 )
 def test_what_cannot_be_read_says_how_to_write_it(arguments, words, tmp_path, capsys):

@@ -19,7 +19,7 @@ from afedpg.agent.compute.kernels import CriticKernels
 from afedpg.agent.work import EnvironmentWorkload
 from afedpg.config import from_settings, load_preset, presets
 from afedpg.errors import ConfigError
-from afedpg.messages import AgentState, Report, Task
+from afedpg.messages import AgentState, Report, Task, TaskId
 from afedpg.seeding import stream
 
 SMALL = {"hidden": (16, 16), "baseline_hidden": (16,), "agents": 1, "sampler": "gymnasium"}
@@ -36,15 +36,15 @@ TASKS: list[dict[str, Any]] = [
 def work(settings: dict[str, Any], compute: str) -> tuple[AgentState, Report]:
     workload = EnvironmentWorkload(from_settings(SMALL | settings | {"compute": compute}))
     theta = workload.initial_theta().astype(np.float32)
-    return workload.work(workload.start(0), Task(0, 0, theta, 0, None))
+    return workload.work(workload.start(0), Task(TaskId(0, 0), 0, theta, 0))
 
 
 @pytest.mark.parametrize("settings", TASKS)
 def test_native_and_torch_agree(settings: dict[str, Any]) -> None:
     native_state, native = work(settings, "native")
     torch_state, right = work(settings, "torch")
-    assert np.linalg.norm(native.gradient - right.gradient) <= 1e-5 * np.linalg.norm(right.gradient)
-    assert native.gradient.dtype == right.gradient.dtype
+    assert np.linalg.norm(native.payload - right.payload) <= 1e-5 * np.linalg.norm(right.payload)
+    assert native.payload.dtype == right.payload.dtype
     assert native_state.keys() == torch_state.keys()
     for name, array in torch_state.items():
         assert native_state[name].dtype == array.dtype

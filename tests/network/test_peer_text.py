@@ -81,7 +81,7 @@ def test_every_text_of_a_message_is_cleaned_where_it_is_parsed() -> None:
         ("codec", f"custom:{EVIL}"),
         ("estimator", "custom:EVIL"),
     ):
-        with pytest.raises(Refused, match="EVIL|FORGED") as refused:
+        with pytest.raises(Refused, match=r"EVIL|FORGED") as refused:
             agree(CONFIG, json.dumps(json.loads(terms(CONFIG)) | {name: value}), 0, 0)
         assert str(refused.value).isprintable()
         assert len(str(refused.value)) < 300
