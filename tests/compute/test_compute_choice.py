@@ -83,7 +83,7 @@ class Own(torch.nn.Module):
 @pytest.mark.parametrize(
     ("settings", "own", "said"),
     [
-        ({"method": "a3c"}, None, "a3c"),
+        ({"method": "a3c"}, None, "policy and value parameters are differentiated together"),
         ({"device": "cuda"}, None, "--device cuda"),
         ({}, lambda *_: Own(), "a module of your own"),
     ],
@@ -94,15 +94,15 @@ def test_what_only_torch_can_do(settings: dict[str, Any], own: Any, said: str) -
         EnvironmentWorkload(config, make_policy=own)
     if config.agent.device == "cpu":
         auto = EnvironmentWorkload(from_settings({"compute": "auto"}, config), make_policy=own)
-        assert auto._kernels is None
+        assert auto._tools.kernels is None
 
 
 def test_auto_takes_native_code_up_to_the_width_that_was_measured(monkeypatch: pytest.MonkeyPatch) -> None:
     config = from_settings(SMALL | {"task": "CartPole-v1", "compute": "auto"})
-    assert EnvironmentWorkload(config)._kernels is not None
+    assert EnvironmentWorkload(config)._tools.kernels is not None
     monkeypatch.setattr(choice, "WIDEST", 15)
-    assert EnvironmentWorkload(config)._kernels is None
-    assert EnvironmentWorkload(from_settings({"compute": "native"}, config))._kernels is not None
+    assert EnvironmentWorkload(config)._tools.kernels is None
+    assert EnvironmentWorkload(from_settings({"compute": "native"}, config))._tools.kernels is not None
 
 
 @pytest.mark.parametrize("preset", [name for name in presets() if name.endswith(".paper")])
