@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from pathlib import Path
 
 import grpc
 import numpy as np
@@ -190,6 +191,18 @@ def test_terms_no_agent_agrees_to_are_refused_in_one_short_line(name: str) -> No
             agree(own, json.dumps(document | {name: value}), 0, 0)
         assert len(str(refusal.value)) < 300
         assert str(refusal.value).isprintable()
+
+
+@pytest.mark.parametrize("kind", ["estimator", "codec"])
+def test_no_file_that_a_server_names_is_run(tmp_path: Path, kind: str) -> None:
+    """Though it is there."""
+    file = tmp_path / "part.py"
+    file.write_text(f"open({str(tmp_path / 'ran')!r}, 'w').close()\nclass Part: pass\n")
+    for text in (f"{file}:Part", f"{file}:Part:", f"custom:{file}:Part"):
+        document = json.loads(terms(CONFIG)) | {kind: text}
+        with pytest.raises(Refused, match=f"^settings: {kind}: (a server names no file|the federation has )"):
+            agree(Config(task="CartPole-v1"), json.dumps(document), 0, 0)
+    assert not (tmp_path / "ran").exists()
 
 
 def test_terms_that_are_no_terms_are_refused() -> None:
