@@ -39,6 +39,7 @@ FINE = {
     "status": "status run",
     "bench": "bench server --tasks nosuch",
     "completion": "completion bash",
+    "parts": "parts codec",
 }
 ODD = (
     "", " ", "-1", "-1e3", "0", "0.5", "1e300", "1" + "0" * 30, "nan", "inf", "-inf", "word", "1,2,,x", "1=2", "a=1",
@@ -52,6 +53,10 @@ TRIED = {
     "server": ("--preset",), "agent": ("--env-kwargs", "--device", "--sampler"), "status": (),
     "certs": ("--host", "--agents", "--days"),
 }  # fmt: skip
+ODD_PARTS = (
+    ":", "::", "x:=", "x.py:", ".py:X", "nosuch.py:X", "binary.py:X", "folder.py:X", "empty.py:X", "raises.py:X",
+    "number.py:X:power=1", "x.py:X:power=" + "1" * 5000, "\x1b[31m.py:\x1b[31m", "two\nlines.py:X", "x" * 300 + ".py:X",
+)  # fmt: skip
 NO_TIME = ("-1", "nan", "1e300", "1" + "0" * 30)  # as seconds
 
 
@@ -68,6 +73,10 @@ def rows() -> Iterator[list[str]]:
                 turn += 1
     for name, odd in (("train", "--seeds=0-1000000000"), ("train", "--workers=--"), ("train", "--fastest=1e300")):
         yield [*FINE[name].split(), odd]
+    for odd in ODD_PARTS:
+        for kind in ("method", "estimator", "aggregator", "codec", "timing"):
+            yield [*FINE["train"].split(), f"--{kind}", odd]
+        yield [*FINE["parts"].split(), odd]
     for odd in NO_TIME:
         yield [*FINE["server"].split(), "--lease", odd]
         yield [*FINE["agent"].split(), "--patience", odd]
@@ -88,7 +97,10 @@ def prepare(place: Path) -> None:
     for name in ("binary", "binary.toml", "binary.csv"):
         (place / name).write_bytes(bytes(range(256)) * 4)
     (place / "deep.toml").write_text("a = " + "[" * 3000 + "]" * 3000)
-    for name in ("folder", "folder.toml"):
+    (place / "binary.py").write_bytes(bytes(range(256)))
+    for name, code in {"empty.py": "", "raises.py": "1 / 0", "number.py": "X = 3"}.items():
+        (place / name).write_text(code)
+    for name in ("folder", "folder.toml", "folder.py"):
         (place / name).mkdir()
 
 

@@ -12,6 +12,7 @@ import gymnasium
 import pytest
 from terminals import Terminal
 
+from afedpg import parts
 from afedpg.cli import main
 from afedpg.imports import modules_in
 
@@ -22,6 +23,12 @@ import gymnasium
 from gymnasium.envs.classic_control import CartPoleEnv
 open("imported", "a").write("once more")
 gymnasium.register("Payload-v0", CartPoleEnv, max_episode_steps=9)
+"""
+PART = """
+from afedpg.server.aggregators import Each
+open("imported", "a").write("once more")
+class Mine(Each):
+    pass
 """
 SETTINGS = ("--agents=1", "--iterations=1", "--steps=8", "--hidden=4", "--baseline=linear", "--evaluate-episodes=1")
 
@@ -46,6 +53,8 @@ def become(user: str, monkeypatch: pytest.MonkeyPatch) -> None:
 def forget() -> None:
     """As a new process, which has imported nothing yet."""
     sys.modules.pop(MODULE, None)
+    for kept in (parts.load, parts._module):
+        kept.cache_clear()
     gymnasium.registry.pop("Payload-v0", None)
     Path("imported").unlink(missing_ok=True)
 
@@ -68,9 +77,33 @@ def test_a_run_of_somebody_else_imports_nothing(
     assert main(command) == 2
     assert not Path("imported").exists()
     assert capsys.readouterr().err == (
-        f"afedpg: task: run.toml asks to import {MODULE} from {folder}/{MODULE}.py, which you have not run before; "
+        f"afedpg: run.toml asks to run {MODULE} from {folder}/{MODULE}.py, which you have not run before; "
         "look at it, then add --trust-code\n"
     )
+
+
+@pytest.mark.parametrize("command", [*COMMANDS, ["evaluate", "run", "--video=film.gif"]], ids=" ".join)
+def test_no_part_of_somebody_elses_file_is_run(
+    tmp_path: Path, command: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    become("me", monkeypatch)
+    Path("part.py").write_text(PART)
+    assert main(["train", "CartPole-v1", *SETTINGS, "--aggregator", "part.py:Mine", "--out", "run"]) == 0
+    forget()
+    become("other", monkeypatch)
+    capsys.readouterr()
+    assert main(command) == 2
+    assert not Path("imported").exists()
+    assert capsys.readouterr().err == (
+        f"afedpg: run.toml asks to run {tmp_path}/part.py, which you have not run before; "
+        "look at it, then add --trust-code\n"
+    )
+    if command[0] == "replay":
+        for more in (["--trust-code"], []):  # remembered
+            assert main([*command, *more]) == 0
+            assert Path("imported").exists()
+            forget()
 
 
 def test_the_flag_is_remembered_for_that_file_alone(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:

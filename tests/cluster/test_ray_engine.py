@@ -124,7 +124,7 @@ def test_a_run_that_was_killed_goes_on_with_other_streams(tmp_path: Path, monkey
         afedpg.train("quadratic", engine="ray", out=tmp_path / "run", on_arrival=die, **ONE)
     lives: list[int] = []
     place = RayPool.place
-    monkeypatch.setattr(RayPool, "place", lambda crowd, *how: (lives.append(how[-1]), place(crowd, *how))[1])
+    monkeypatch.setattr(RayPool, "place", lambda pool, *how: (lives.append(how[-1]), place(pool, *how))[1])
     done = resume(tmp_path / "run")
     assert lives == [1]
     assert done.gradients == 40
@@ -281,11 +281,11 @@ def test_an_agent_that_is_cancelled_while_others_gather_does_not_go_on(passes: i
     """Or the end of the run would wait for it for ever."""
 
     async def cancel() -> None:
-        crowd = RayPool(Own().workload(from_settings({"task": "quadratic", "agents": 2, "engine": "ray"})), first=2)
-        waits, again = (asyncio.ensure_future(crowd.gathered(0)) for _ in range(2))
+        pool = RayPool(Own().workload(from_settings({"task": "quadratic", "agents": 2, "engine": "ray"})), first=2)
+        waits, again = (asyncio.ensure_future(pool.gathered(0)) for _ in range(2))
         await asyncio.sleep(0.01)
         assert not waits.done()  # one agent that came twice is not two
-        other = asyncio.ensure_future(crowd.gathered(1))
+        other = asyncio.ensure_future(pool.gathered(1))
         for _ in range(passes):
             await asyncio.sleep(0)
         asked = waits.cancel()
@@ -336,26 +336,26 @@ def test_a_state_that_is_slow_to_come_is_not_given_up(
 
     config = from_settings({"task": "quadratic", "agents": 1, "engine": "ray"})
     workload = Own().workload(config)()
-    crowd = RayPool(Own().workload(config))
-    (seat,) = crowd.seats
-    seat.newest = slow.remote()
+    pool = RayPool(Own().workload(config))
+    (slot,) = pool.slots
+    slot.newest = slow.remote()
     monkeypatch.setattr(pools, "FETCH_SECONDS", 0.1)
     with caplog.at_level(logging.WARNING, "afedpg"):
-        early = crowd.to_tree()
+        early = pool.to_tree()
     assert "older states of 1 agents" in caplog.text
     monkeypatch.undo()
     go_on.touch()
-    ray.wait([seat.newest], timeout=60)
-    late = crowd.to_tree()
-    assert (early["behind"].tolist(), late["behind"].tolist(), seat.behind) == ([True], [False], False)
+    ray.wait([slot.newest], timeout=60)
+    late = pool.to_tree()
+    assert (early["behind"].tolist(), late["behind"].tolist(), slot.behind) == ([True], [False], False)
     assert unstack_states(late["agents"])[0].keys() == workload.start(0).keys()
 
 
 def test_a_lost_state_is_replaced_by_the_last_one_fetched_with_other_streams(caplog: pytest.LogCaptureFixture) -> None:
     config = from_settings({"task": "quadratic", "agents": 2, "engine": "ray"})
     workload = Own().workload(config)()
-    crowd = RayPool(Own().workload(config))
-    kept, lost = crowd.seats
+    pool = RayPool(Own().workload(config))
+    kept, lost = pool.slots
     kept.newest = ray.put(workload.start(0))
     lost.state = workload.start(1)
 
@@ -366,14 +366,14 @@ def test_a_lost_state_is_replaced_by_the_last_one_fetched_with_other_streams(cap
     lost.newest = fails.remote()
     ray.wait([lost.newest], timeout=60)
     with caplog.at_level(logging.WARNING, "afedpg"):
-        tree = crowd.to_tree()
+        tree = pool.to_tree()
     assert "agent 1: its newest state was lost" in caplog.text
     assert (kept.behind, lost.behind) == (False, True)
     again = RayPool(Own().workload(config))
     again.from_tree(tree)
-    assert [seat.behind for seat in again.seats] == [False, True]
-    for seat, agent_id in zip(again.seats, (0, 1), strict=True):
-        assert seat.state is not None
-        assert {key: array.tobytes() for key, array in seat.state.items()} == {
+    assert [slot.behind for slot in again.slots] == [False, True]
+    for slot, agent_id in zip(again.slots, (0, 1), strict=True):
+        assert slot.state is not None
+        assert {key: array.tobytes() for key, array in slot.state.items()} == {
             key: array.tobytes() for key, array in workload.start(agent_id).items()
         }
