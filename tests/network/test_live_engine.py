@@ -6,6 +6,7 @@ import asyncio
 import json
 import time
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -299,8 +300,41 @@ def test_heartbeats_are_answered_and_out_of_place_messages_refused(tmp_path: Pat
         (port,) = await connected(served, 1)
         await served.send(port, pb.FromAgent(heartbeat=pb.Heartbeat()).SerializeToString())
         assert port.context.sent[-1].WhichOneof("content") == "heartbeat"
-        await served.send(port, pb.FromAgent(join=pb.Join()).SerializeToString())
-        assert "out of place" in port.context.newest("refusal").reason
+        for number, message in enumerate((pb.FromAgent(join=pb.Join()), FETCH, pb.FromAgent()), 2):
+            await served.send(port, message.SerializeToString())
+            assert "out of place" in port.context.newest("refusal").reason
+            assert served.task_of(port).task_id.counter == number  # in place of the one it had
+
+    live(tmp_path, test)
+
+
+FETCH = pb.FromAgent(fetch=pb.Fetch())
+
+
+def test_who_fetches_late_gets_a_task_when_it_asks(tmp_path: Path) -> None:
+    """Its report is answered by nothing; what it was given before it asked again is void."""
+
+    async def test(served: Served) -> None:
+        rule = served.federation.rule
+        served.federation.rule = replace(rule, exchange=replace(rule.exchange, late_fetch=True))
+        (port,) = await connected(served, 1)
+        first = served.task_of(port)
+        await served.send(port, answer(first))
+        server = served.federation.server
+        assert (server.gradients, server.outstanding) == (1, {})
+        assert served.task_of(port) is not first
+        assert served.task_of(port).task_id == first.task_id
+        await served.send(port, answer(first))
+        assert "not outstanding" in port.context.newest("refusal").reason
+        assert server.outstanding == {}
+        await served.send(port, FETCH.SerializeToString())
+        second = served.task_of(port)
+        assert second.version == 1
+        await served.send(port, FETCH.SerializeToString())
+        await served.send(port, answer(second))
+        assert server.gradients == 1
+        await served.send(port, answer(served.task_of(port)))
+        assert (server.gradients, served.engine.members[0].rejected) == (2, 2)
 
     live(tmp_path, test)
 
