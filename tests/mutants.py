@@ -347,6 +347,8 @@ MUTANTS = [
     Mutant("a server makes the sampler that it never uses", "agent/work.py",
            'if config.engine != "grpc" or make_policy', "if True or make_policy",
            "tests/compute/test_imports.py whatever"),
+    Mutant("a fast caller makes an exact function fast", "compiled.py",
+           '"error_model": "numpy", "fastmath": False}', '"error_model": "numpy"}', f"{KERNELS} fast_caller"),
     # Activation and mean.
     Mutant("tanh layers leave out what is negative", "policy/forward.py",
            "np.float32(-2 if network.tanh_layers else 0)", "np.float32(0)", f"{ACTIVATIONS} acts"),

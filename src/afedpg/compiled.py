@@ -29,9 +29,13 @@ _FAST: dict[str, Any] = {"nogil": True, "error_model": "numpy", "fastmath": _REO
 
 
 def jit(function: Callable[P, R]) -> Callable[P, R]:
-    """Every floating-point operation exactly as written."""
+    """Every floating-point operation exactly as written, whoever calls it.
+
+    numba hands a caller's options down to what it compiles for it; said here, `fastmath` is not among them.
+    """
+    exact: dict[str, Any] = {"nogil": True, "error_model": "numpy", "fastmath": False}
     with _cache_folder():
-        return cast(Callable[P, R], numba.njit(cache=True, nogil=True, error_model="numpy")(function))
+        return cast(Callable[P, R], numba.njit(cache=True, **exact)(function))
 
 
 def fast_jit(function: Callable[P, R]) -> Callable[P, R]:

@@ -10,6 +10,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
+from afedpg.compiled import fast_jit, jit
 from afedpg.server.kernels import advance, mix, norm, rmsprop
 
 sizes = st.integers(0, 40)
@@ -96,3 +97,19 @@ def test_norm_at_its_edges(vector, expected):
 @pytest.mark.parametrize("beside", [0.0, 1e-320, 1.0, 1e308, math.inf])
 def test_norm_of_nan_is_nan(beside):
     assert math.isnan(norm(np.array([beside, math.nan, beside])))
+
+
+@jit
+def left_over(a: float, b: float) -> float:
+    return (a + b) - a
+
+
+@fast_jit
+def left_over_by_a_fast_caller(a: float, b: float) -> float:
+    return left_over(a, b)
+
+
+def test_a_fast_caller_leaves_an_exact_function_exact():
+    """Though it is the first to have it compiled; reordered, the result would be b."""
+    assert left_over_by_a_fast_caller(1e16, 1.0) == 0.0
+    assert left_over(1e16, 1.0) == 0.0
