@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from federations import Site, site
+from federations import Site, site, wait_until
 
 HEAVY = ("torch", "afedpg.sampling.native.closed_loop", "afedpg.agent.compute.network")
 WATCH = f"""
@@ -95,3 +95,37 @@ def test_training_with_native_kernels(imports: Imports, tmp_path: Path, workers:
 def test_torch_would_be_noticed(imports: Imports, tmp_path: Path) -> None:
     trained("CartPole-v1", *SMALL, "--compute", "torch", "--agents", "1", "--out", str(tmp_path / "run"))
     assert "torch" in imports.of("train")
+
+
+def compiler_kib(pid: int) -> int:
+    """Resident code of LLVM."""
+    total, ours = 0, False
+    for line in Path(f"/proc/{pid}/smaps").read_text().splitlines():
+        if line.split(":")[0].count("-") == 1:  # a mapping begins
+            ours = " r-xp " in line and line.endswith("libllvmlite.so")
+        elif ours and line.startswith("Rss:"):
+            total += int(line.split()[1])
+    return total
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="looks into /proc")
+def test_a_server_that_has_all_it_needs_compiled_lets_go_of_the_compiler(tmp_path: Path) -> None:
+    settings = ("--iterations", 10**6, "--steps", 64, "--hidden", 16, "--baseline", "linear")
+    with site(tmp_path, *settings, task="CartPole-v1", agents=1) as federation:
+        server = federation.server()
+        federation.agent(0, "--compute", "native")
+        wait_until(lambda: federation.gradients() > 0 and compiler_kib(server.pid) < 8000, 60)
+        before = federation.gradients()
+        wait_until(lambda: federation.gradients() > before + 5)
+        assert server.poll() is None, federation.log()
+
+
+def test_compiled_code_still_loads_without_the_compilers_pages() -> None:
+    program = (
+        "import numpy as np; from afedpg.compiled import release_compiler; "
+        "from afedpg.server.kernels import mix, norm; "
+        "release_compiler(); first = norm(np.full(4, 3.0)); release_compiler(); release_compiler(); "
+        "direction = np.ones(3); mix(direction, np.ones(3), 0.25, 0.5); print(first, direction.tolist())"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=120, check=False)
+    assert done.stdout == "6.0 [0.75, 0.75, 0.75]\n", done.stderr

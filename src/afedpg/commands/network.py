@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
 import logging
 import os
@@ -17,6 +18,8 @@ from afedpg.errors import ConfigError
 from afedpg.validation import validate
 
 if TYPE_CHECKING:
+    from afedpg.engine.federation import OnArrival
+    from afedpg.messages import Arrival, Vector
     from afedpg.runs.serve import Place
 
 LISTEN = "127.0.0.1:7443"
@@ -67,18 +70,33 @@ def _server(options: argparse.Namespace) -> int:
     given = {**given_settings(options), "engine": "grpc"}
     config = open_run(out).config() if going_on else configure(options.task, options.preset, given)
     with Display(config, quiet=options.json) as display:
+        on_arrival = _lighter(display)
         if going_on:
             given = dict(given_settings(options))  # who names the task and the parts names their code
             named = options.task == config.task and all(given.get(kind) for kind in files(config))
             check_trust(config, trust=named)
             result = resume_server(
-                open_run(out), place, on_arrival=display, warn=display.warn, announce=display.announce,
+                open_run(out), place, on_arrival=on_arrival, warn=display.warn, announce=display.announce,
                 on_port=_listens, accept_loss=options.accept_loss,
             )  # fmt: skip
         else:
-            result = run_server(config, place, out, on_arrival=display, announce=display.announce, on_port=_listens)
+            result = run_server(config, place, out, on_arrival=on_arrival, announce=display.announce, on_port=_listens)
     report(options, result)
     return 0
+
+
+def _lighter(watch: OnArrival) -> OnArrival:
+    """The first gradient loads the compiled functions that a step needs, and an evaluation, now and then, its own."""
+    from afedpg.compiled import release_compiler
+
+    arrivals = itertools.count()
+
+    def arrived(arrival: Arrival, seconds: float, theta: Vector) -> None:
+        watch(arrival, seconds, theta)
+        if next(arrivals) % 1000 == 0:
+            release_compiler()
+
+    return arrived
 
 
 def _place(options: argparse.Namespace) -> Place:
