@@ -86,14 +86,15 @@ def _server(options: argparse.Namespace) -> int:
 
 
 def _lighter(watch: OnArrival) -> OnArrival:
-    """The first gradient loads the compiled functions that a step needs, and an evaluation, now and then, its own."""
+    """The first gradients load the compiled functions that a step needs, the first evaluation those of its own. So the
+    compiler is let go of after 1, 2, 4, 8, ... gradients."""
     from afedpg.compiled import release_compiler
 
-    arrivals = itertools.count()
+    arrivals = itertools.count(1)
 
     def arrived(arrival: Arrival, seconds: float, theta: Vector) -> None:
         watch(arrival, seconds, theta)
-        if next(arrivals) % 1000 == 0:
+        if next(arrivals).bit_count() == 1:
             release_compiler()
 
     return arrived
