@@ -11,7 +11,9 @@ finish    equations become MathML, and what Zensical does not check is checked: 
 from __future__ import annotations
 
 import argparse
+import base64
 import html
+import json
 import os
 import re
 import shutil
@@ -33,7 +35,7 @@ NOT_RUN = re.compile(r"^<!-- not run: (.*?) -->$", re.MULTILINE)
 REFERENCE = re.compile(r'<(?:a|img|link|script)\b[^>]*?\b(?:href|src)=(?:"([^"]*)"|([^\s">]+))')
 LANGUAGES = {".py": "python", ".toml": "toml", ".proto": "protobuf", ".cff": "yaml", "Makefile": "make"}
 IN_NAV = ("benchmarks/README.md", "results/README.md", "CONTRIBUTING.md", "CHANGELOG.md")
-SCRIPTS = ("build.py", "pictures.py")  # lie among the pages and are none
+SCRIPTS = ("build.py", "pictures.py", "execute.py")  # lie among the pages and are none
 
 
 def main() -> None:
@@ -57,7 +59,7 @@ def _stop_at(trouble: Iterable[str]) -> None:
 
 def prepare(pages: Path) -> None:
     shutil.copytree(ROOT / "docs", pages, ignore=shutil.ignore_patterns(*SCRIPTS, "__pycache__"))
-    waiting = [path.relative_to(ROOT) for path in (ROOT / "docs").rglob("*.md")] + [Path(name) for name in IN_NAV]
+    waiting = [*_pages(), *(Path(name) for name in IN_NAV)]
     seen = set(waiting)
     while waiting:
         source = waiting.pop()
@@ -68,6 +70,8 @@ def prepare(pages: Path) -> None:
             new = {target for _, target in _links(source) if target.parts[0] != "docs"} - seen
             seen |= new
             waiting += new
+        elif source.suffix == ".ipynb":
+            place.write_text(_notebook(source, place))
         elif _language(source):
             place.write_text(_listing(source))
         else:
@@ -100,9 +104,14 @@ def finish(site: Path) -> Iterator[str]:
 def omitted(nav: Any, pages: Path) -> Iterator[str]:
     """The navigation names every page of docs/, and pages alone."""
     named = set(_entries(nav))
-    there = {path.relative_to(ROOT / "docs").as_posix() for path in (ROOT / "docs").rglob("*.md")}
+    there = {_place(path).as_posix() for path in _pages()}
     yield from (f"mkdocs.yml: {name} is not in the navigation" for name in sorted(there - named))
     yield from (f"mkdocs.yml: there is no {name}" for name in sorted(named) if not (pages / name).is_file())
+
+
+def _pages() -> list[Path]:
+    """From the root of the repository."""
+    return [path.relative_to(ROOT) for kind in ("*.md", "*.ipynb") for path in sorted((ROOT / "docs").rglob(kind))]
 
 
 def _entries(nav: Any) -> Iterator[str]:
@@ -114,8 +123,12 @@ def _entries(nav: Any) -> Iterator[str]:
 
 
 def _page(source: Path) -> str:
-    """A page of Markdown with its links led to where the files are on the site."""
     text = NOT_RUN.sub(r'<p class="not-run">Not run by the tests: \1.</p>', (ROOT / source).read_text())
+    return _led(text, source)
+
+
+def _led(text: str, source: Path) -> str:
+    """Its links lead to where the files are on the site."""
     for link, target in _longest_first(_links(source)):
         there = os.path.relpath(_place(target), _place(source).parent)
         text = re.sub(rf"(?<=\]\(){re.escape(link)}(?=[)#])", there, text)
@@ -139,9 +152,27 @@ def _links(page: Path) -> Iterator[tuple[str, Path]]:
 def _place(target: Path) -> PurePosixPath:
     """Where a file of the repository is among the prepared pages."""
     if target.parts[0] == "docs":
-        return PurePosixPath(*target.parts[1:])
+        place = PurePosixPath(*target.parts[1:])
+        return place.with_suffix(".md") if place.suffix == ".ipynb" else place
     listing = ".md" if _language(target) else ""
     return PurePosixPath("repository", f"{target.as_posix()}{listing}")
+
+
+def _notebook(source: Path, place: Path) -> str:
+    """A notebook as a page: its text, its code, and what the code said when it was stored; pictures beside the page."""
+    parts = []
+    for number, cell in enumerate(json.loads((ROOT / source).read_text())["cells"]):
+        text = "".join(cell["source"])
+        parts.append(_led(text, source) if cell["cell_type"] == "markdown" else f"```python\n{text}\n```")
+        for output in cell.get("outputs", ()):
+            if "text" in output:
+                parts.append(f"```text\n{''.join(output['text'])}```")
+            elif "image/png" in output.get("data", {}):
+                picture = place.with_name(f"{place.stem}-{number}.png")
+                picture.write_bytes(base64.b64decode("".join(output["data"]["image/png"])))
+                parts.append(f"![What the code above draws]({picture.name})")
+    parts.append(f"This page is a notebook: [{source.name}]({source.name}) downloads it.")
+    return "\n\n".join(parts)
 
 
 def _listing(source: Path) -> str:

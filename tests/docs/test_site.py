@@ -62,6 +62,16 @@ def test_files_of_the_repository_are_pages_too(site: Path) -> None:
     assert (site / "repository" / "results" / "full" / "timeline" / "timeline.png").is_file()
 
 
+def test_notebooks_are_pages_with_progress_and_pictures(site: Path) -> None:
+    for name in ("first-run", "compare-two-methods"):
+        shown = (site / "notebooks" / f"{name}.html").read_text()
+        assert "virtual seconds" in shown
+        pictures = re.findall(rf'src="({name}-\d+\.png)"', shown)
+        assert pictures, name
+        assert all((site / "notebooks" / picture).read_bytes()[:4] == b"\x89PNG" for picture in pictures)
+        assert (site / "notebooks" / f"{name}.ipynb").is_file()
+
+
 def test_the_reference_knows_every_command_and_the_public_api(site: Path) -> None:
     shown = (site / "cli.html").read_text()
     for command in ("train", "resume", "evaluate", "replay", "runs", "reproduce", "server", "agent", "certs", "bench"):
