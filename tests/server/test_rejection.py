@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from support import Fold, answer
 
 from afedpg.config import from_settings
-from afedpg.messages import Exchange, Join, Leave, Moments, Rejected, Report, Stats, TaskId
+from afedpg.messages import Exchange, Fetch, Join, Leave, Moments, Rejected, Report, Restart, Stats, TaskId
 from afedpg.server.admission import Limits
 from afedpg.server.rules import afedpg, fedpg
 from afedpg.server.schedules import Constant
@@ -267,3 +267,38 @@ def test_every_task_is_applied_at_most_once_whatever_is_sent_again(rule, data):
         applied += [arrival.task_id for arrival in server.outcome.arrivals]
     assert len(set(applied)) == len(applied) == server.state.gradients
     assert len({task.task_id for task in known}) == len(known)
+
+
+LATE = replace(RULE, exchange=Exchange(late_fetch=True))
+
+
+@pytest.mark.parametrize(
+    ("rule", "happened", "reason"),
+    [
+        (RULE, [], "get their Tasks unasked"),
+        (LATE, [], "a Task is outstanding"),
+        (LATE, [Leave(1)], "has not joined"),
+        (LATE, [Restart()], "has not joined"),
+    ],
+)
+def test_a_fetch_that_is_not_due_is_refused_and_makes_no_task_void(rule, happened, reason):
+    server = Fold(rule, np.zeros(3), agents=2)
+    for event in happened:
+        server(event)
+    before = server.bits, dict(server.state.outstanding), set(server.state.present)
+    assert server(Fetch(1)) == []
+    assert reason in server.outcome.rejected.reason
+    assert (server.bits, dict(server.state.outstanding), set(server.state.present)) == before
+
+
+def test_a_fetch_is_answered_once_by_the_newest_theta():
+    server = Fold(LATE, np.zeros(3), agents=2)
+    assert server.answer(0, FINE) == []  # it samples first
+    server.answer(1, FINE)
+    [task] = server(Fetch(0))
+    assert (task.agent_id, task.version) == (0, 2)
+    assert server(Fetch(0)) == []
+    server.answer(0, FINE)  # the Task it was given is still its own
+    assert (server.outcome.rejected, server.state.gradients) == (None, 3)
+    [task] = server(Rejected(0, "nonsense")) or server(Fetch(0))
+    assert task.version == 3

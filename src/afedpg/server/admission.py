@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from afedpg.config import Config
-from afedpg.messages import Event, Rejected, Report, Scalar, Statistics, Stats
+from afedpg.messages import Event, Fetch, Rejected, Report, Scalar, Statistics, Stats
 from afedpg.printable import of_peer
 from afedpg.server import moments
 from afedpg.server.aggregators import Given, length_of_steps, norms
@@ -42,7 +42,9 @@ class Admitted(NamedTuple):
 
 
 def admit(rule: ServerRule, state: ServerState, event: Event, limits: Limits) -> Admitted:
-    """The event itself, or what stands for a report that is refused."""
+    """The event itself, or what stands for a report or a fetch that is refused."""
+    if isinstance(event, Fetch) and (reason := _why_not_fetch(rule, state, event)):
+        return Admitted(Rejected(event.agent_id, f"fetch: {reason}", void=True))
     if not isinstance(event, Report):
         return Admitted(event)
     if state.outstanding.get(event.agent_id) != (event.task_id, event.version):
@@ -54,6 +56,15 @@ def admit(rule: ServerRule, state: ServerState, event: Event, limits: Limits) ->
     except _Unbelievable as error:
         return Admitted(Rejected(event.agent_id, str(error)))
     return Admitted(event, given)
+
+
+def _why_not_fetch(rule: ServerRule, state: ServerState, event: Fetch) -> str | None:
+    """An agent asks once per contribution: another Task would make void the one that it has, or that is on its way."""
+    if not rule.exchange.late_fetch:
+        return "agents of this federation get their Tasks unasked"
+    if event.agent_id not in state.present:
+        return "the agent has not joined"
+    return "a Task is outstanding" if event.agent_id in state.outstanding else None
 
 
 class _Unbelievable(Exception):

@@ -164,7 +164,7 @@ class Service:
             kind = message.WhichOneof("content")
             if kind == "leave":
                 return False
-            if too_many:
+            if too_many and kind != "fetch":  # an agent whose fetch is lost would wait for ever
                 raise Refused(f"rate: more than {self.engine.network.max_rate:g} messages per second")
             if kind == "heartbeat":
                 port.put(_HEARTBEAT)
