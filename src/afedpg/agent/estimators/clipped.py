@@ -41,7 +41,7 @@ class Parts(NamedTuple):
 
     policy: Floats
     value: Floats
-    moments: Floats  # second moments of policy and value, perhaps the first ones, and the number of steps behind them
+    moments: Floats  # second moments of policy and value, perhaps the first ones, and both numbers of steps behind them
 
 
 @dataclass(frozen=True)
@@ -65,7 +65,7 @@ class Clipped(Estimator):
         policy, value = tools.parameters, self._critic(tools).size
         kept = {"both": 2, "second": 1, "none": 0}[self.share]
         groups = (Group("policy", policy), Group("value", value))
-        return (*groups, Group("moments", kept * (policy + value) + 1, "parameters")) if kept else groups
+        return (*groups, Group("moments", kept * (policy + value) + 2, "parameters")) if kept else groups
 
     def initial(self, tools: Tools, generator: np.random.Generator) -> Vector:
         layout = self._critic(tools)
@@ -129,25 +129,31 @@ class Clipped(Estimator):
         return Parts(theta[:policy], theta[policy : policy + value], theta[policy + value :])
 
     def _learners(self, tools: Tools, here: Parts) -> tuple[Learner, Learner]:
-        """Both networks with Adam as the others left it; a first moment that is not shared begins anew."""
+        """Both networks with Adam as the others left it; a first moment that is not shared begins anew.
+
+        Each network has its own count of steps: a policy that has made fewer than the critic, as in a first fit, would
+        otherwise divide by a second moment that is corrected for steps it never made, and go too far.
+        """
         from afedpg.agent.compute.kernels import Learner
 
         policy, value = here.policy.size, here.value.size
         zeros = np.zeros(policy + value, np.float32)
-        # second moments are squares: a negative one can only come from a lie
-        second = zeros if self.share == "none" else np.maximum(here.moments[: zeros.size], 0)
-        first = here.moments[zeros.size : 2 * zeros.size] if self.share == "both" else zeros
-        steps = 0 if self.share == "none" else int(np.clip(here.moments[-1], 0, 2**53))
-        counts = (steps, steps if self.share == "both" else 0)
+        # no gradient is longer than max_norm: moments beyond it can only come from a lie
+        second = zeros if self.share == "none" else np.clip(here.moments[: zeros.size], 0, self.max_norm**2)
+        first = zeros
+        if self.share == "both":
+            first = np.clip(here.moments[zeros.size : 2 * zeros.size], -self.max_norm, self.max_norm)
+        steps = (0, 0) if self.share == "none" else tuple(int(np.clip(n, 0, 2**53)) for n in here.moments[-2:])
+        counts = [(n, n if self.share == "both" else 0) for n in steps]
         return (
-            Learner(here.policy, first[:policy], second[:policy], *counts),
-            Learner(here.value, first[policy:], second[policy:], *counts),
+            Learner(here.policy, first[:policy], second[:policy], *counts[0]),
+            Learner(here.value, first[policy:], second[policy:], *counts[1]),
         )
 
     def _moments(self, policy: Learner, value: Learner) -> Floats:
         parts = [policy.second, value.second]
         parts += [policy.first, value.first] if self.share == "both" else []
-        return np.concatenate([*parts, [value.steps]]).astype(np.float32)
+        return np.concatenate([*parts, [policy.steps, value.steps]]).astype(np.float32)
 
     def _advantages(self, tools: Tools, value: Floats, rollout: Rollout) -> tuple[Row, Row]:
         """And what the critic is fitted to."""
