@@ -7,10 +7,18 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from environments_for_tests import Walk
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
+from afedpg.agent.estimators.advantage import gae
+from afedpg.agent.estimators.clipped import Clipped
+from afedpg.agent.scaling import LARGEST
 from afedpg.agent.work import EnvironmentWorkload
 from afedpg.config import from_settings
 from afedpg.messages import Task, TaskId
+from afedpg.sampling.normalizer import moments_of, scaling
+from afedpg.sampling.rollout import Rollout
+from afedpg.server.moments import merge
 
 TASKS = {"CartPole-v1": "categorical", "Pendulum-v1": "Gaussian"}
 
@@ -34,8 +42,6 @@ class Alone:
             at += group.size
 
     def exchange(self):
-        from afedpg.server.moments import merge
-
         task = Task(TaskId(0, self.version), self.agent_id, self.theta, self.version, self.statistics)
         self.state, report = self.work.work(self.state, task)
         theta = self.theta.copy()
@@ -57,7 +63,8 @@ class Alone:
 def test_the_policys_first_step_is_as_long_as_adams(compute, share):
     """The critic has made many steps by then: its count is not the policy's."""
     rate = 1e-3
-    alone = Alone(workload(compute=compute, estimator=f"clipped:share={share},epochs=1,minibatch=96,rate={rate},clip=1"))
+    how = f"clipped:share={share},epochs=1,minibatch=96,rate={rate},clip=1"
+    alone = Alone(workload(compute=compute, estimator=how))
     for _ in range(2):
         report = alone.exchange()
     step = np.abs(alone.part("policy", report.payload))
@@ -78,3 +85,123 @@ def test_moments_that_no_honest_agent_sends_do_not_stop_the_others():
         alone.exchange()
     alone.theta[alone.groups["moments"][0]] = 1e8
     assert np.abs(alone.part("policy", alone.exchange().payload)).max() > 1e-6
+
+
+def test_from_the_second_rollout_on_observations_are_scaled_by_the_agents_own_as_well():
+    """Its last Task knew nothing of the rollout before it; of the first, nothing at all."""
+    alone = Alone(workload("Pendulum-v1"))
+    alone.exchange()
+    for _ in range(3):
+        alone.state = alone.work.prepare(alone.state, 0)
+        rollout, scale = alone.state, scaling(alone.statistics["observations"], 3)
+        wanted = np.array([scale(raw) for raw in rollout["rollout_raw"]])
+        np.testing.assert_array_equal(rollout["rollout_observations"], wanted)
+        alone.exchange()
+
+
+def test_the_first_rollout_which_was_not_scaled_is_not_remembered():
+    alone = Alone(workload())
+    kept = []
+    for _ in range(6):
+        alone.exchange()
+        kept.append(len(alone.state.get("window_rewards", ())) // 48)
+    assert kept == [0, 1, 2, 3, 4, 4]
+
+
+def test_rewards_are_scaled_by_the_returns_of_all_rollouts_and_returns_are_not(monkeypatch):
+    """R_t goes on from rollout to rollout; the deviation is that of all R_t so far, in one pass over them."""
+    seen, estimate = [], Clipped.estimate
+
+    def watched(self, tools, state, task, rollout):
+        seen.append(rollout)
+        return estimate(self, tools, state, task, rollout)
+
+    monkeypatch.setattr(Clipped, "estimate", watched)
+    gamma, returns, rewards, running, total = 0.9, [], [], 0.0, 0.0
+    alone = Alone(workload("Pendulum-v1", gamma=gamma, steps=90))
+    for _ in range(5):
+        report = alone.exchange()
+        rollout = seen[-1]
+        raw = rollout.rewards * rollout.reward_scale
+        ended = rollout.terminated | rollout.truncated
+        for reward, end in zip(raw, ended, strict=True):
+            running = gamma * running + reward
+            rewards.append(running)
+            total += reward
+            if end:
+                returns.append(total)
+                running = total = 0.0
+        assert rollout.reward_scale == pytest.approx(np.std(rewards), rel=1e-9)
+        assert np.abs(rollout.rewards).max() < LARGEST
+        assert report.moments["returns"].count == 90
+        whole = moments_of(np.array(rewards)[:, None])
+        for name in ("count", "mean", "m2"):
+            assert getattr(alone.statistics["returns"], name) == pytest.approx(getattr(whole, name), rel=1e-9)
+    assert [value for report in alone.reports for value in report.stats.returns] == pytest.approx(returns)
+    assert len(returns) == 2
+
+
+class Unseeded(Walk):
+    def reset(self, *, seed=None, options=None):
+        return super().reset(seed=None)
+
+
+def test_an_episode_that_could_not_be_brought_back_is_not_gone_on_with():
+    def again():
+        return workload("unseeded", lambda agent: Unseeded(length=1000))
+
+    alone = Alone(again())
+    alone.exchange()
+    alone.exchange()
+    alone.work = again()
+    report = alone.exchange()
+    assert report.stats.extra["restarted"] == 1
+    assert alone.state["window_truncated"].nonzero()[0].tolist() == [47]
+    assert alone.state["window_cut_steps"].tolist() == [47, 95]
+    assert alone.state["discounted_return"][0] == pytest.approx(
+        sum(0.99 ** (47 - t) * reward for t, reward in enumerate(alone.state["window_rewards"][48:])), rel=1e-6
+    )
+
+
+STEP = st.sampled_from(["goes on"] * 4 + ["terminated", "truncated"])
+
+
+@settings(max_examples=200, deadline=None)
+@given(data=st.data(), steps=st.integers(1, 6), rollouts=st.integers(1, 5), count=st.integers(1, 8))
+def test_rollouts_joined_are_one_trajectory(data, steps, rollouts, count):
+    """GAE over the last K rollouts is that over the uninterrupted trajectory, from its K-th last on."""
+    ends = data.draw(st.lists(STEP, min_size=steps * count, max_size=steps * count))
+    restarts = data.draw(st.lists(st.booleans(), min_size=count, max_size=count))
+    generator = np.random.default_rng(0)
+    observations = generator.normal(size=(len(ends), 2)).astype(np.float32)
+    rewards, beyond = generator.normal(size=len(ends)), generator.normal(size=(len(ends), 2)).astype(np.float32)
+    for n in range(1, count):  # where a rollout goes on with an episode, it begins where the one before was cut
+        if ends[n * steps - 1] == "goes on" and not restarts[n]:
+            beyond[n * steps - 1] = observations[n * steps]
+
+    def cut(begin, end, inner=()):
+        """Steps [begin, end) as a sampler gives them, with more cuts at the `inner` steps."""
+        terminated = np.array([how == "terminated" for how in ends[begin:end]])
+        truncated = np.array([how == "truncated" or t in inner for t, how in enumerate(ends[begin:end], begin)])
+        cuts = np.array([t for t in range(end - begin) if truncated[t] or (t == end - begin - 1 and not terminated[t])])
+        cuts = cuts.astype(np.int64)
+        return Rollout(
+            observations[begin:end].astype(np.float64), observations[begin:end], np.arange(begin, end),
+            rewards[begin:end], terminated, truncated, cuts, beyond[begin:end][cuts], (), (),
+        )  # fmt: skip
+
+    estimator, state = Clipped(rollouts=rollouts), {}
+    for n in range(count):
+        goes_on = n == 0 or ends[n * steps - 1] == "goes on"
+        rollout = replace(cut(n * steps, (n + 1) * steps), restarted=goes_on and n > 0 and restarts[n])
+        log_prob = np.arange(n * steps, (n + 1) * steps, dtype=np.float64)
+        joined, state = estimator._window(state, rollout, log_prob)
+    begin = max(0, count - rollouts) * steps
+    restarted = {n * steps - 1 for n in range(1, count) if restarts[n] and ends[n * steps - 1] == "goes on"}
+    whole = cut(begin, len(ends), restarted)
+    values = observations.astype(np.float64).sum(axis=1)[begin:]
+    found = gae(joined, values, joined.cut_observations.astype(np.float64).sum(axis=1), 0.9, 0.8)
+    right = gae(whole, values, whole.cut_observations.astype(np.float64).sum(axis=1), 0.9, 0.8)
+    np.testing.assert_allclose(found, right, rtol=1e-12)
+    np.testing.assert_array_equal(state["window_log_prob"], np.arange(begin, len(ends)))
+    np.testing.assert_array_equal(joined.actions, np.arange(begin, len(ends)))

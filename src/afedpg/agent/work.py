@@ -49,6 +49,7 @@ from afedpg.sampling.normalizer import moments_of
 from afedpg.sampling.rollout import Rollout, rollout_from_state, rollout_to_state
 from afedpg.sampling.spaces import BoxActions
 from afedpg.seeding import Purpose, branch, stream
+from afedpg.server.moments import merge
 from afedpg.server.state import statistics_from_tree, statistics_to_tree
 
 _log = logging.getLogger("afedpg")
@@ -149,7 +150,7 @@ class EnvironmentWorkload:
         return {key: branch(array, life) if key.endswith("_stream") else array for key, array in state.items()}
 
     def prepare(self, state: AgentState, agent_id: int) -> AgentState:
-        """Samples with the agent's own policy and the statistics of its last Task, where it fetches late."""
+        """Samples with the agent's own policy, and the statistics of its last Task and its own, where it fetches late."""
         if not self.estimator.late_fetch or "theta" not in state or "rollout_rewards" in state:
             return state
         changed, rollout, extra = self._sample(state, agent_id, state["theta"], _statistics_in(state))
@@ -166,6 +167,7 @@ class EnvironmentWorkload:
             changed, rollout, extra = self._sample(state, task.agent_id, policy, task.statistics)
             if self.estimator.late_fetch:
                 changed["theta"] = policy  # what it was sampled with
+        rollout = replace(rollout, restarted="restarted" in extra)
         moments: dict[str, Moments] = {}
         if self._agent.scale_observations:
             moments[OBSERVATIONS] = moments_of(rollout.raw)
@@ -173,8 +175,8 @@ class EnvironmentWorkload:
         if self._agent.scale_rewards:
             changed, moments[RETURNS], scaled = self._scaled(state, changed, task.statistics, rollout)
         fitted, contribution = self.estimator.estimate(self._tools, state | changed, task, scaled)
-        if self.estimator.late_fetch:
-            fitted = {**fitted, **_statistics_to_state(task.statistics)}
+        if self.estimator.late_fetch:  # with its own, or an agent's second rollout would not be scaled at all
+            fitted = {**fitted, **_statistics_to_state(with_own(task.statistics, moments))}
         report = Report(
             task_id=task.task_id,
             agent_id=task.agent_id,
@@ -195,12 +197,17 @@ class EnvironmentWorkload:
     def _scaled(
         self, state: AgentState, changed: AgentState, statistics: Statistics, rollout: Rollout
     ) -> tuple[AgentState, Moments, Rollout]:
-        """The rollout with its rewards divided by the deviation of the discounted return; episode returns stay."""
-        running, ends = discounted_returns(rollout, float(state["discounted_return"][0]), self._agent.gamma)
-        scale = reward_scale(statistics.get(RETURNS))
+        """The rollout with its rewards divided by the deviation of the discounted return; episode returns stay.
+
+        The rollout's own returns count, or the critic would be fitted to unscaled ones first.
+        """
+        before = 0.0 if rollout.restarted else float(state["discounted_return"][0])
+        running, ends = discounted_returns(rollout, before, self._agent.gamma)
+        own = moments_of(running[:, None])
+        scale = reward_scale(merge(statistics.get(RETURNS), own))
         changed = {**changed, "discounted_return": np.array([ends])}
         rewards = np.clip(rollout.rewards / scale, -LARGEST, LARGEST)
-        return changed, moments_of(running[:, None]), replace(rollout, rewards=rewards)
+        return changed, own, replace(rollout, rewards=rewards, reward_scale=scale)
 
     def _vector(self, contribution: Contribution) -> Floats:
         """Flat, group after group."""
@@ -267,6 +274,11 @@ class EnvironmentWorkload:
         if self.environments.by_name:
             return "set one, as --env-kwargs max_episode_steps=500"
         return "set one, as gymnasium.wrappers.TimeLimit(env, 500) in make_env"
+
+
+def with_own(statistics: Statistics, own: Mapping[str, Moments]) -> Statistics:
+    """As the server's will be once it has these, if nobody else reports meanwhile."""
+    return {**statistics, **{name: merge(statistics.get(name), new) for name, new in own.items()}}
 
 
 def _statistics_to_state(statistics: Statistics) -> AgentState:

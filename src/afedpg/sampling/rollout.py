@@ -27,6 +27,8 @@ class Rollout:
     cut_observations: NDArray[np.float32]  # [cuts, obs] scaled
     returns: tuple[float, ...]  # undiscounted, of the episodes that ended here
     lengths: tuple[int, ...]
+    restarted: bool = False  # its first step begins an episode, although the rollout before it ended within one
+    reward_scale: float = 1.0  # what the rewards were divided by
 
     @property
     def steps(self) -> int:

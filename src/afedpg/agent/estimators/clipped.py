@@ -20,7 +20,6 @@ from numpy.typing import NDArray
 
 from afedpg.agent.estimators.advantage import Row, gae, standardized
 from afedpg.agent.estimators.estimator import Estimator, Tools
-from afedpg.agent.scaling import RETURNS, reward_scale
 from afedpg.config import option
 from afedpg.messages import AgentState, Contribution, Floats, Group, Task, Vector
 from afedpg.params import Layout, mlp_shapes
@@ -84,7 +83,7 @@ class Clipped(Estimator):
         from afedpg.agent.estimators.torch_ppo import optimize_in_torch
 
         here = self._split(tools, task.theta)
-        scale = reward_scale(task.statistics.get(RETURNS)) if tools.settings.scale_rewards else 1.0
+        scale = rollout.reward_scale
         log_prob = tools.log_probs(state["theta"], rollout)
         window, past = self._window(state, replace(rollout, rewards=rollout.rewards * scale), log_prob)
         joined = replace(window, rewards=window.rewards / scale)
@@ -94,14 +93,14 @@ class Clipped(Estimator):
         count = max(1, round(self.epochs * rollout.steps / joined.steps))
         passes = np.stack([shuffle.permutation(joined.steps) for _ in range(count)])
         given = Objective(standardized(advantages), past["window_log_prob"], self.clip, self.entropy, False)
-        # An agent's first fit is the critic's alone: what it has seen so far was not scaled, and valued by nobody.
+        # An agent's first fit is the critic's alone, and nobody remembers its rollout: observations were not scaled.
         learners = self._learners(tools, here)
         how = Adam(self._rate(tools, task) if fits else 0.0, self.max_norm, epsilon=EPSILON)
         rates = how, how._replace(rate=self.rate)
         work = optimize_in_torch if tools.kernels is None or tools.critic is None else _natively
         policy, value, told = work(tools, learners, rates, joined, given, targets, passes, self.minibatch, self.max_kl)
         if not fits:
-            policy = learners[0]
+            policy, past = learners[0], {}
         contribution = Contribution(
             {
                 "policy": policy.theta - here.policy,
@@ -185,7 +184,10 @@ class Clipped(Estimator):
             new = {key: np.concatenate([state[key][drop:], array]) for key, array in new.items()}
             old = state["window_cut_steps"]
             # The last cut of the older rollouts is where this one goes on, unless an episode ended just there.
-            goes_on = before > 0 and not (state["window_terminated"][-1] or state["window_truncated"][-1])
+            ended = state["window_terminated"][-1] or state["window_truncated"][-1]
+            goes_on = before > 0 and not (ended or rollout.restarted)
+            if rollout.restarted and before > 0 and not ended:
+                new["window_truncated"][before - 1] = True
             kept = (old >= drop) & ~((old == len(state["window_rewards"]) - 1) & goes_on)
             cut_steps = np.concatenate([old[kept] - drop, cut_steps + before])
             cut_observations = np.concatenate([state["window_cut_observations"][kept], cut_observations])
