@@ -51,7 +51,7 @@ def rollout_to_state(rollout: Rollout, extra: dict[str, float]) -> dict[str, NDA
 
 
 def rollout_from_state(state: dict[str, NDArray[Any]]) -> tuple[Rollout, dict[str, float]]:
-    arrays = {name: state[f"rollout_{name}"] for name in _ARRAYS}
+    arrays: dict[str, Any] = {name: state[f"rollout_{name}"] for name in _ARRAYS}
     returns, lengths = state["rollout_returns"].tolist(), state["rollout_lengths"].tolist()
     start = "rollout_extra_"
     extra = {key[len(start) :]: float(value) for key, value in state.items() if key.startswith(start)}
