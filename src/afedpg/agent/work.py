@@ -150,7 +150,7 @@ class EnvironmentWorkload:
         return {key: branch(array, life) if key.endswith("_stream") else array for key, array in state.items()}
 
     def prepare(self, state: AgentState, agent_id: int) -> AgentState:
-        """Where it fetches late, samples with the agent's own policy, scaled by its last Task's statistics and its own."""
+        """Where it fetches late, samples with its own policy, scaled by its last Task's statistics and its own."""
         if not self.estimator.late_fetch or "theta" not in state or "rollout_rewards" in state:
             return state
         changed, rollout, extra = self._sample(state, agent_id, state["theta"], _statistics_in(state))
