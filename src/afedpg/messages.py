@@ -166,6 +166,8 @@ class Restart:
     Who took part then is waited for until it comes back or its Leave is journalled.
     """
 
+    awaits: bool = True  # False in a journal of 0.1.0, whose rounds were closed by the first that came back
+
 
 @dataclass(frozen=True, slots=True)
 class Revoke:

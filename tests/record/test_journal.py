@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import xxhash
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
@@ -68,7 +69,7 @@ events = st.one_of(
     st.builds(Revoke, agents),
     st.builds(Rejected, agents, st.text(max_size=20), st.booleans()),
     st.just(CloseRound()),
-    st.just(Restart()),
+    st.builds(Restart, st.booleans()),
 )
 
 
@@ -112,6 +113,17 @@ def test_what_is_read_is_what_was_written(tmp_path_factory: Any, events: list[Ev
     write(folder, events, segment)
     assert everything(folder) == wanted(events)
     assert everything(folder, min(start, len(events))) == wanted(events)[start:]
+
+
+def test_a_restart_of_0_1_0_waits_for_nobody() -> None:
+    """Its server closed a round with the first that came back, and its journals must fold to the same again."""
+    [record], _ = encode(Restart(), 7, 1.5)
+    prefix = b"\xafPG1" + bytes(record[4:36])
+    body = bytes(record[44:])
+    old = prefix + xxhash.xxh3_64(prefix + body).digest()[::-1] + body
+    found = decode(memoryview(old), 0)
+    assert found is not None
+    assert (found.sequence, found.seconds, found.event) == (7, 1.5, Restart(awaits=False))
 
 
 def test_no_journal_is_an_empty_one(tmp_path: Path) -> None:

@@ -318,6 +318,15 @@ def test_the_round_closes_once_nobody_absent_is_waited_for(goodbye):
     assert len(server.answer(0, [1.0, 0.0])) == 1  # the next round is its own
 
 
+def test_after_a_restart_of_0_1_0_the_first_that_comes_back_closes_the_round():
+    """So its journals fold to the theta they made."""
+    server = Fold(ROUNDS, np.zeros(2), agents=3)
+    server(Restart(awaits=False))
+    assert server.state.absent == set()
+    server(Join(0))
+    assert [task.agent_id for task in server.answer(0, [1.0, 0.0])] == [0]
+
+
 def test_a_second_restart_forgets_nobody():
     server = Fold(ROUNDS, np.zeros(2), agents=2)
     server(Restart())

@@ -66,7 +66,7 @@ def encode(event: Event, sequence: int, seconds: float) -> tuple[list[bytes | me
         fields = {"agent_id": event.agent_id, "reason": event.reason} | ({"void": True} if event.void else {})
         text = _dumps(fields).encode()
     else:
-        text = _dumps({} if isinstance(event, CloseRound | Restart) else {"agent_id": event.agent_id}).encode()
+        text = _dumps(_fields(event)).encode()
     total = HEADER_BYTES + len(text) + sum(map(len, payload))
     prefix = _PREFIX.pack(MAGIC, _KIND_OF[type(event)], len(text), total, sequence, seconds)
     checksum = xxhash.xxh3_64(prefix)
@@ -74,6 +74,12 @@ def encode(event: Event, sequence: int, seconds: float) -> tuple[list[bytes | me
     for view in payload:
         checksum.update(view)
     return [prefix + _CHECKSUM.pack(checksum.intdigest()) + text, *payload], total
+
+
+def _fields(event: Join | Fetch | Leave | Revoke | CloseRound | Restart) -> dict[str, Any]:
+    if isinstance(event, Restart):
+        return {} if event.awaits else {"awaits": False}
+    return {} if isinstance(event, CloseRound) else {"agent_id": event.agent_id}
 
 
 def peek(buffer: memoryview, offset: int) -> int | None:
@@ -101,6 +107,8 @@ def decode(buffer: memoryview, offset: int) -> Record | None:
 
 
 def _event(kind: type, text: bytes, rest: memoryview, magic: bytes) -> Event:
+    if kind is Restart and magic == _MAGIC_0_1_0:
+        return Restart(awaits=False)
     if kind is not Report:
         event: Event = kind(**json.loads(text))
         return event

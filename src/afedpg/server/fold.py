@@ -90,7 +90,7 @@ def _deadline(rule: ServerRule, state: ServerState, event: CloseRound) -> Outcom
 
 def _restart(rule: ServerRule, state: ServerState, event: Restart) -> Outcome:
     state.epoch += 1
-    state.absent |= state.present
+    state.absent = state.absent | state.present if event.awaits else set()
     if rule.aggregator.waits:
         state.memory.kept.clear()
     for agents in (state.outstanding, state.late, state.present):
