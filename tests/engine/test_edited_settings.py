@@ -25,7 +25,7 @@ OTHER: dict[str, Any] = {  # another value for each setting, where the rule belo
     "speeds": [1.0, 2.0, 3.0, 4.0], "hidden": [8], "baseline_hidden": [8], "silent": [1], "late": {"1": 2.0},
     "drop": {"1": 9.0}, "alpha": 0.5, "eta_floor": 0.001, "gamma": 0.5, "gae_lambda": 0.5, "estimator": "reinforce",
     "baseline": "linear", "env_kwargs": {"gravity": -3.0}, "max_share": 0.5, "compute": "native",
-    "aggregator": "all", "codec": "float32:bits=16", "update_share": 0.5,
+    "aggregator": "all", "codec": "float32:", "update_share": 0.5,
 }  # fmt: skip
 NEEDS = {"speeds": {"timing": "list"}}  # what makes the other value valid
 
