@@ -76,7 +76,7 @@ def encode(event: Event, sequence: int, seconds: float) -> tuple[list[bytes | me
     return [prefix + _CHECKSUM.pack(checksum.intdigest()) + text, *payload], total
 
 
-def _fields(event: Join | Fetch | Leave | Revoke | CloseRound | Restart) -> dict[str, Any]:
+def _fields(event: Event) -> dict[str, Any]:
     if isinstance(event, Restart):
         return {} if event.awaits else {"awaits": False}
     return {} if isinstance(event, CloseRound) else {"agent_id": event.agent_id}
