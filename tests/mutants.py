@@ -28,6 +28,7 @@ PATIENCE = 120.0  # seconds; a mutation that makes the tests hang is killed too
 LAWS = "tests/server/test_server_laws.py"
 ROUNDS = "tests/server/test_rounds.py"
 REJECTION = "tests/server/test_rejection.py"
+AGGREGATORS = "tests/server/test_aggregators.py"
 MOMENTS = "tests/server/test_moments.py"
 KERNELS = "tests/server/test_kernels.py"
 SCHEDULES = "tests/server/test_schedules.py"
@@ -162,6 +163,22 @@ MUTANTS = [
            "return _look_again(rule, state)\n", "return Outcome([], [])\n", ROUNDS),
     Mutant("every round waits for who missed one", "server/fold.py",
            "state.late = set(state.outstanding)", "pass", ROUNDS),
+    Mutant("who answers again in an open round counts twice", "server/aggregators.py",
+           " if kept.agent != given.agent)", ")", AGGREGATORS),
+    Mutant("the first that comes back closes the round", "server/fold.py", " + len(state.absent)", "", AGGREGATORS),
+    Mutant("a deadline waits for who never came back", "server/fold.py",
+           "        state.absent.clear()\n", "", AGGREGATORS),
+    Mutant("what is dropped is no sample", "server/fold.py",
+           "state.unused += 1\n        state.samples += report.stats.steps", "state.unused += 1", AGGREGATORS),
+    Mutant("a vector of an agent outlives it", "server/fold.py",
+           "    memory.slots.pop(agent_id, None)\n", "", AGGREGATORS),
+    Mutant("parameters are added as a step is", "server/kernels.py",
+           "weight * (np.float64(values[index]) - theta[index])", "weight * np.float64(values[index])", AGGREGATORS),
+    Mutant("scalars have no bounds", "server/admission.py",
+           "if not scalar.low <= given[scalar.name] <= scalar.high:", "if False:", AGGREGATORS),
+    Mutant("a checkpoint forgets the agents' vectors", "server/state.py",
+           "{}), slots, kept)", "{}), {}, kept)",
+           AGGREGATORS),
     # Problems.
     Mutant("all agents share a stream", "problems/problem.py",
            'stream(self.seed, "agent", agent_id)', 'stream(self.seed, "agent")', PROBLEMS),
