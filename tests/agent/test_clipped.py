@@ -205,3 +205,18 @@ def test_rollouts_joined_are_one_trajectory(data, steps, rollouts, count):
     np.testing.assert_allclose(found, right, rtol=1e-12)
     np.testing.assert_array_equal(state["window_log_prob"], np.arange(begin, len(ends)))
     np.testing.assert_array_equal(joined.actions, np.arange(begin, len(ends)))
+
+
+@pytest.mark.parametrize("compute", ["native", "torch"])
+def test_a_fit_that_leaves_the_finite_numbers_moves_nothing_and_is_forgotten(compute, monkeypatch):
+    alone = Alone(workload(compute=compute))
+    for _ in range(3):
+        alone.exchange()
+    before = alone.part("policy").copy()
+    with monkeypatch.context() as patch:
+        patch.setattr("afedpg.agent.estimators.clipped.standardized", lambda advantages: np.inf * advantages)
+        report = alone.exchange()
+    assert np.isfinite(report.payload).all()
+    assert not alone.part("policy", report.payload).any()
+    np.testing.assert_array_equal(alone.state["theta"], before)
+    assert alone.part("policy", alone.exchange().payload).any()

@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 from afedpg.agent.estimators.advantage import Row, gae, standardized
 from afedpg.agent.estimators.estimator import Estimator, Tools
 from afedpg.config import option
+from afedpg.errors import ConfigError
 from afedpg.messages import AgentState, Contribution, Floats, Group, Task, Vector
 from afedpg.params import Layout, mlp_shapes
 from afedpg.policy.mlp import initial_mlp
@@ -59,6 +60,10 @@ class Clipped(Estimator):
     share: str = option("second", "which of Adam's moments agents share", choices=("both", "second", "none"))
     late_fetch = True
     own_critic = True
+
+    def check(self, tools: Tools) -> None:
+        if self.entropy and not hasattr(tools.policy, "entropy"):
+            raise ConfigError("estimator: clipped needs a policy's entropy, which yours does not have; use entropy=0")
 
     def groups(self, tools: Tools) -> tuple[Group, ...]:
         policy, value = tools.parameters, self._critic(tools).size
@@ -101,6 +106,8 @@ class Clipped(Estimator):
         policy, value, told = work(tools, learners, rates, joined, given, targets, passes, self.minibatch, self.max_kl)
         if not fits:
             policy, past = learners[0], {}
+        if not (np.isfinite(policy.theta).all() and np.isfinite(value.theta).all()):
+            (policy, value), past = learners, {}  # or the agent would act with it from now on
         contribution = Contribution(
             {
                 "policy": policy.theta - here.policy,

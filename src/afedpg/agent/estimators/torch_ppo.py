@@ -86,14 +86,14 @@ def _activation(tools: Tools) -> str:
 
 
 def _clipped(log_ratio: Tensor, advantages: Tensor, clip: float) -> tuple[Tensor, float, float]:
-    """The mean of min(r A, clip(r) A), the mean of r - 1 - log r, and the share of rows that the clip holds."""
+    """The mean of min(r A, clip(r) A), the mean of r - 1 - log r, and the share of rows outside the range."""
     import torch
 
     ratio = log_ratio.exp()
     gain = torch.minimum(ratio * advantages, ratio.clamp(1 - clip, 1 + clip) * advantages).mean()
     with torch.no_grad():
         kl = float((ratio - 1 - log_ratio).mean())
-        outside = float(((ratio > 1 + clip) & (advantages > 0) | (ratio < 1 - clip) & (advantages < 0)).float().mean())
+        outside = float(((ratio - 1).abs() > clip).float().mean())
     return gain, kl, outside
 
 
