@@ -16,6 +16,7 @@ from afedpg.engine.process import one_thread
 from afedpg.engine.workloads import BuildWorkload, MakeEnv, MakePolicy
 from afedpg.errors import ConfigError
 from afedpg.identity import identity
+from afedpg.imports import modules_in, place_of
 from afedpg.messages import Codec, Workload
 from afedpg.record import checkpoint
 from afedpg.record import folder as folders
@@ -89,12 +90,16 @@ def configure(task: str, preset: str | Path | None, settings: Mapping[str, Any],
 
 
 def code_entries(config: Config) -> tuple[str, ...]:
-    """What run.toml keeps of the files that parts come from, to tell when one was changed."""
-    return tuple(f"code of {kind}: {parts.code_of(kind, file)}" for kind, file in parts.files(config).items())
+    """What run.toml keeps of the files that parts and the task's module come from, to tell when one was changed."""
+    named = parts.files(config)
+    for module in modules_in(config.environment):
+        if (place := place_of(module)) is not None and Path(place).is_file():
+            named["task"] = place
+    return tuple(f"code of {kind}: {parts.code_of(kind, file)}" for kind, file in named.items())
 
 
 def warn_of_code(config: Config) -> None:
-    """A part's file that was changed since: its name and its parameters are the same, what it does may not be."""
+    """A file that was changed since: its name and its parameters are the same, what it does may not be."""
     for entry in code_entries(config):
         kind = entry.partition(":")[0]
         if any(made.startswith(f"{kind}:") and made != entry for made in config.own):
