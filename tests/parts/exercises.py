@@ -35,14 +35,16 @@ class Exercise:
 
 EXERCISES = {
     "a rule with a parameter": Exercise(
-        "damped.py", 25, ("lq-bandit", "--method=FILE:Damped:power=0.7", *SYNTHETIC), "method", ("power=0.7", "power=0.6")
+        "damped.py", 25, ("lq-bandit", "--method=FILE:Damped:power=0.7", *SYNTHETIC), "method",
+        ("power=0.7", "power=0.6"),
     ),
     "local steps": Exercise(
         "local_steps.py", 40, ("CartPole-v1", "--estimator=FILE:LocalSteps:rate=0.02", *SAMPLED), "estimator",
         ("rate=0.02", "rate=0.03"),
     ),
     "a codec": Exercise(
-        "eight_bits.py", 40, ("quadratic", "--codec=FILE:EightBits:block=4", *SYNTHETIC), "codec", ("block=4", "block=5")
+        "eight_bits.py", 40, ("quadratic", "--codec=FILE:EightBits:block=4", *SYNTHETIC), "codec",
+        ("block=4", "block=5"),
     ),
     "an aggregator": Exercise(
         "median.py", 35, ("lq-bandit", "--aggregator=FILE:Median:least=2", *SYNTHETIC), "aggregator",
