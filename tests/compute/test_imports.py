@@ -114,7 +114,7 @@ def test_a_server_that_has_all_it_needs_compiled_lets_go_of_the_compiler(tmp_pat
     with site(tmp_path, *settings, task="CartPole-v1", agents=1) as federation:
         server = federation.server()
         federation.agent(0, "--compute", "native")
-        wait_until(lambda: federation.gradients() > 0 and compiler_kib(server.pid) < 8000, 200)
+        wait_until(lambda: federation.gradients() > 0 and compiler_kib(server.pid) < 8000, 90)
         before = federation.gradients()
         wait_until(lambda: federation.gradients() > before + 5)
         assert server.poll() is None, federation.log()
