@@ -132,7 +132,8 @@ def test_it_is_short(exercise: Exercise) -> None:
 
 
 def test_the_count_of_lines_can_fail() -> None:
-    text = '"""Doc."""\n\nimport os  # why\n\n# alone\n\n\ndef f():\n    """Doc\n    on."""\n    return [\n        1\n    ]\n'
+    text = '"""Doc."""\n\nimport os  # why\n\n# alone\n\n\ndef f():\n    """Doc\n    on."""\n    return [\n        1\n'
+    text += "    ]\n"
     assert code_lines(text) == 5
 
 
