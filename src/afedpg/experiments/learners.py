@@ -1,0 +1,207 @@
+"""Asynchronous PPO on six tasks: how much it learns, whether a seed is left behind, and what N and speeds cost."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from matplotlib.figure import Figure
+
+from afedpg.experiments import plotting
+from afedpg.experiments.choices import Choices
+from afedpg.experiments.curves import Curve, Key, curves_table, over_samples, read_curve, smoothed, window_of
+from afedpg.experiments.jobs import RunJob
+from afedpg.experiments.learner_runs import METHOD, Cell, runs
+from afedpg.experiments.outcome import Outcome, Picture, Verdict, rule
+from afedpg.experiments.statistics import Interval, known_mean, reaches, running_mean, t_interval
+from afedpg.experiments.tables import Table, table
+
+TITLE = "Asynchronous PPO: what eight agents learn together"
+ASKED = {  # study, task -> mean training return over the last 5%
+    ("tasks", "hopper"): 2400, ("tasks", "walker2d"): 2300, ("tasks", "halfcheetah"): 3500,
+    ("long", "hopper"): 2750, ("long", "walker2d"): 4000, ("long", "ant"): 2500, ("long", "humanoid"): 1300,
+    ("long", "swimmer"): 200,
+}  # fmt: skip
+SOLVED = {  # without a preset: what at least 9 of 10 seeds must reach
+    "CartPole-v1": 475, "Acrobot-v1": -100, "Pendulum-v1": -250, "Reacher-v5": -7, "Pusher-v5": -45,
+}  # fmt: skip
+LEFT_BEHIND = 0.5  # of the median
+WORST_CELL, WORST_LARGE = 0.7, 0.6  # of the best cell; with 32 agents
+COST = 1.3  # samples to 80% of one agent's end, of what one agent needs
+
+
+@dataclass(frozen=True)
+class Row:
+    """A cell and its seeds' returns at the end."""
+
+    cell: Cell
+    returns: tuple[float, ...]  # mean training return over the last 5%, by seed
+    curves: tuple[Curve, ...]
+
+    @property
+    def mean(self) -> Interval:
+        return t_interval(np.array(self.returns))
+
+
+def rows(choices: Choices) -> list[Row]:
+    """Of the cells whose runs are all there."""
+    found: dict[Cell, list[RunJob]] = {}
+    for cell, run in runs(choices):
+        found.setdefault(cell, []).append(run)
+    return [_row(cell, mine, choices) for cell, mine in found.items() if mine and _all(mine, choices)]
+
+
+def _all(mine: Sequence[RunJob], choices: Choices) -> bool:
+    return all(run.finished(choices.out) for run in mine)
+
+
+def _row(cell: Cell, mine: Sequence[RunJob], choices: Choices) -> Row:
+    key = Key(_label(cell), METHOD, cell.agents)
+    curves = tuple(read_curve(key, run, choices.out) for run in mine)
+    return Row(cell, tuple(_end(curve) for curve in curves), curves)
+
+
+def _label(cell: Cell) -> str:
+    return f"{cell.task}, {cell.samples / 1e6:g}M, N = {cell.agents}, speeds {cell.spread:g}:1"
+
+
+def _end(curve: Curve) -> float:
+    window = window_of(len(curve.returns))
+    weights = curve.episodes[-window:]
+    known = weights > 0
+    return float(np.average(curve.returns[-window:][known], weights=weights[known])) if known.any() else np.nan
+
+
+def judge(found: Sequence[Row]) -> list[Verdict]:
+    by = {(row.cell.study, row.cell.task): row for row in found if row.cell.study != "teams"}
+    verdicts = [_reaches(row, ASKED[key]) for key, row in by.items() if key in ASKED]
+    verdicts += [
+        _solves(row, SOLVED[task]) for (study, task), row in by.items() if study == "defaults" and task in SOLVED
+    ]
+    verdicts += [_left_behind(by["tasks", task]) for task in ("hopper", "walker2d") if ("tasks", task) in by]
+    verdicts += [
+        _cost(by["alone", task], by["tasks", task])
+        for task in ("hopper", "walker2d")
+        if {("alone", task), ("tasks", task)} <= by.keys()
+    ]
+    return verdicts + _teams(found)
+
+
+def _reaches(row: Row, asked: float) -> Verdict:
+    mean = row.mean
+    told = ", ".join(f"{value:.0f}" for value in row.returns)
+    claim = f"{_label(row.cell)}: a return of {asked:g} over the last 5%"
+    needed = f"a mean of at least {asked:g}"
+    text = f"{mean.value:.0f} [{mean.low:.0f}, {mean.high:.0f}], seeds {told}"
+    return Verdict(
+        claim, rule(len(row.returns) >= 3, mean.value >= asked), text, mean.value, mean.low, mean.high, needed
+    )
+
+
+def _solves(row: Row, asked: float) -> Verdict:
+    solved = sum(value >= asked for value in row.returns)
+    told = ", ".join(f"{value:.4g}" for value in row.returns)
+    claim = f"{_label(row.cell)}, no preset: {asked:g} for at least 9 of 10 seeds"
+    text = f"{solved} of {len(row.returns)}: {told}"
+    return Verdict(claim, rule(len(row.returns) == 10, solved >= 9), text, solved, needed="9 of 10 seeds")
+
+
+def _left_behind(row: Row) -> Verdict:
+    worst, median = min(row.returns), float(np.median(row.returns))
+    text = f"worst {worst:.0f}, median {median:.0f}, {len(row.returns)} seeds"
+    claim, needed = f"{_label(row.cell)}: no seed is left behind", f"the worst at least {LEFT_BEHIND:g} of the median"
+    return Verdict(
+        claim, rule(len(row.returns) >= 10, worst >= LEFT_BEHIND * median), text, worst / median, needed=needed
+    )
+
+
+def _cost(alone: Row, team: Row) -> Verdict:
+    """Samples of all agents until the seeds' mean stays at 80% of where one agent ends."""
+    seeds = [curve.seed for curve in alone.curves]
+    one = over_samples(alone.curves)
+    many = over_samples([curve for curve in team.curves if curve.seed in seeds])
+    level = 0.8 * alone.mean.value
+    at = [
+        reaches(
+            mean.x * agents, running_mean(known_mean(mean.values, axis=0), window_of(len(mean.x))), level, stays=True
+        )
+        for mean, agents in ((one, 1), (many, team.cell.agents))
+    ]
+    ratio = at[1] / at[0]
+    text = f"{at[1]:.0f} samples against {at[0]:.0f} to {level:.0f}: {ratio:.2f} ({len(seeds)} seeds)"
+    claim = f"{team.cell.task}: asynchrony costs at most {COST - 1:.0%} of the samples"
+    return Verdict(claim, rule(len(seeds) >= 3, ratio <= COST), text, ratio, needed=f"at most {COST:g}")
+
+
+def _teams(found: Sequence[Row]) -> list[Verdict]:
+    """Hopper with every N and spread; the same defaults throughout."""
+    mine = [row for row in found if row.cell.task == "hopper" and row.cell.samples == 1_000_000]
+    if not any(row.cell.study == "teams" for row in mine):
+        return []
+    means = {(row.cell.agents, row.cell.spread): float(np.mean(row.returns[:3])) for row in mine}
+    best = max(means.values())
+    small = min(value for (agents, _), value in means.items() if agents < 32) / best
+    large = min((value for (agents, _), value in means.items() if agents == 32), default=np.nan) / best
+    told = ", ".join(f"N = {agents}, {spread:g}:1: {value:.0f}" for (agents, spread), value in sorted(means.items()))
+    enough = all(len(row.returns) >= 3 for row in mine) and len(means) >= 10
+    needed = f"no cell under {WORST_CELL:g} of the best, with 32 agents none under {WORST_LARGE:g}"
+    holds = small >= WORST_CELL and large >= WORST_LARGE
+    text = f"worst {small:.2f} of the best, with 32 agents {large:.2f} ({told}; seeds 0-2)"
+    return [
+        Verdict(
+            "Hopper needs no other settings for other N and speeds", rule(enough, holds), text, small, needed=needed
+        )
+    ]
+
+
+def returns_table(found: Sequence[Row]) -> Table:
+    return table(
+        "study task agents spread samples seed training_return",
+        [
+            (row.cell.study, row.cell.task, row.cell.agents, row.cell.spread, row.cell.samples, curve.seed, value)
+            for row in found
+            for curve, value in zip(row.curves, row.returns, strict=True)
+        ],
+    )
+
+
+def means_table(found: Sequence[Row]) -> Table:
+    rows = [
+        (*row.cell[:5], m.value, m.low, m.high, min(row.returns), len(row.returns)) for row in found for m in [row.mean]
+    ]
+    return table("study task agents spread samples mean low high worst seeds", rows)
+
+
+def draw(found: Sequence[Row]) -> Figure:
+    shown = [row for row in found if row.cell.study in ("tasks", "long")]
+    figure, axes = plotting.panels(-(-len(shown) // 3), 3)
+    for panel, row in zip(axes.flat, shown, strict=False):
+        plotting.curve(panel, over_samples([smoothed(curve) for curve in row.curves]), plotting.BLUE, "afedppo", "-")
+        panel.set_title(f"{row.cell.task}, {row.cell.samples / 1e6:g}M")
+        plotting.thousands(panel)
+        panel.set_xlabel("samples per agent")
+    return figure  # type: ignore[no-any-return]
+
+
+def outcome(choices: Choices) -> Outcome:
+    found = rows(choices)
+    caption = "Return of training episodes: mean of the seeds and 95% band, smoothed over 5%."
+    return Outcome(
+        title=TITLE,
+        text="Eight asynchronous agents at speeds 4:1 unless said otherwise; samples are those of all agents together. "
+        "Settings were chosen on seeds 100 to 102.",
+        verdicts=tuple(judge(found)),
+        tables={
+            "learners": curves_table([curve for row in found for curve in row.curves]),
+            "learners-returns": returns_table(found),
+            "learners-means": means_table(found),
+        },
+        pictures=(Picture("learners", caption, lambda: draw(found)),),
+        shown=("learners-means",),
+        settings={"method": METHOD.name, "preset": "ppo where a task has one"},
+    )
+
+
+def jobs(choices: Choices) -> Sequence[RunJob]:
+    return [run for _, run in runs(choices)]
