@@ -9,7 +9,7 @@ demo: $(VENV)/installed
 	$(BIN)/python examples/demo.py
 
 test: $(VENV)/installed browser
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest -n 2 --dist loadfile
 
 # Chromium, for the tests of the dashboard; where it cannot be had, those tests say so and the rest goes on.
 browser:
@@ -59,7 +59,7 @@ $(VENV)/installed: pyproject.toml constraints.txt
 
 # Writes the versions of this environment down as the locked ones.
 lock:
-	$(BIN)/python -m pip freeze --exclude-editable | sed 's/+cpu$$//' > constraints.txt
+	$(BIN)/python -m pip freeze --exclude-editable --exclude afedpg | sed 's/+cpu$$//' > constraints.txt
 
 clean:
 	rm -rf $(VENV) site build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis
