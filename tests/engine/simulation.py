@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -29,6 +29,9 @@ class Idle:
 
     def start(self, agent_id):
         return {}
+
+    def prepare(self, state, agent_id):
+        return state
 
     def work(self, state, task):
         return state, Report(task.task_id, task.agent_id, np.ones(1, np.float32), task.version, stats=Stats(1))
@@ -66,12 +69,12 @@ class Simulation:
         return [self.server.iteration - task.version for task in self.engine.tasks.values()]
 
 
-def simulate(timing, agents, gradients, method="afedpg"):
+def simulate(timing, agents, gradients, method="afedpg", workload=Idle()):
     """`timing` is a Timing or a function (agent, n) -> seconds."""
     timing = timing if isinstance(timing, Timing) else Timing(with_clock(timing))
-    rule = rules.RECIPES[method](Constant(0.1), Constant(0.1))
+    rule = replace(rules.RECIPES[method](Constant(0.1), Constant(0.1)), exchange=workload.exchange)
     federation = Federation(rule, initial_state(rule, np.zeros(1)))
-    engine = VirtualEngine(federation, Idle(), Alone(Idle()), timing, agents)
+    engine = VirtualEngine(federation, workload, Alone(workload), timing, agents)
     run = Simulation(engine)
 
     def note(arrival, seconds, theta):

@@ -151,6 +151,8 @@ class LiveEngine:
         delay = self.federation.server.iteration - report.version
         rejected = self._apply(report).rejected
         if rejected is None:
+            if self.federation.rule.exchange.late_fetch:  # its next seconds begin with sampling, before it asks
+                member.handed_out += seconds
             member.note(delay, seconds)
             self.stall.accepted()
             if self.trace is not None:
@@ -162,8 +164,11 @@ class LiveEngine:
                 self.fail(error)
 
     def fetch(self, agent_id: int) -> None:
-        """An agent that fetches late has sampled."""
+        """An agent that fetches late has sampled: those seconds are part of its contribution's."""
+        member = self.members[agent_id]
+        since = member.handed_out
         self._apply(Fetch(agent_id))
+        member.handed_out = since
 
     def refuse(self, agent_id: int, reason: str) -> None:
         """A message that was not even a report. The agent gets fresh parameters."""
