@@ -49,6 +49,8 @@ STRANGERS = "tests/network/test_strangers.py"
 STEPS = "tests/compute/test_local_steps.py"
 COMPUTE = "tests/compute/test_compute_kernels.py"
 ACTIVATIONS = "tests/agent/test_activations.py"
+CLIPPED = "tests/agent/test_clipped.py"
+LATE = "tests/engine/test_late_fetch.py"
 
 
 @dataclass(frozen=True)
@@ -349,7 +351,7 @@ MUTANTS = [
     Mutant("entropy is a penalty", "agent/compute/objectives.py",
            "rows, given.entropy / count)", "rows, -given.entropy / count)", STEPS),
     Mutant("Adam's start is not corrected for", "agent/compute/elementwise.py",
-           "np.float32(rate / (1 - decay**steps))", "np.float32(rate)", STEPS),
+           "np.float32(rate / (1 - decay**first_steps))", "np.float32(rate)", STEPS),
     Mutant("the gradient's norm has no bound", "agent/compute/local_steps.py",
            "if length > how.max_norm:", "if length < 0:", STEPS),
     Mutant("the policy goes on however far away it is", "agent/compute/local_steps.py",
@@ -381,6 +383,38 @@ MUTANTS = [
            'if file.policy["mean"] == "tanh" else output', "", "tests/agent/test_onnx.py activation"),
     Mutant("files without an activation are not read", "export/policy_file.py",
            "return USUAL | described if", "return described if", f"{POLICY} neither"),
+    # The asynchronous PPO learner.
+    Mutant("clipped: the policy's Adam counts the critic's steps", "agent/estimators/clipped.py",
+           "[policy.steps, value.steps]", "[value.steps, value.steps]", f"{CLIPPED} as_long"),
+    Mutant("clipped: shared moments have no bound", "agent/estimators/clipped.py",
+           "np.clip(here.moments[: zeros.size], 0, self.max_norm**2)", "here.moments[: zeros.size]",
+           f"{CLIPPED} honest"),
+    Mutant("clipped: an episode goes on after every rollout", "agent/estimators/clipped.py",
+           "goes_on = before > 0 and not (ended or rollout.restarted)", "goes_on = before > 0", f"{CLIPPED} joined"),
+    Mutant("clipped: a rollout's end stays a cut", "agent/estimators/clipped.py",
+           "goes_on = before > 0 and not (ended or rollout.restarted)", "goes_on = False", f"{CLIPPED} joined"),
+    Mutant("clipped: the ratio is against the newest policy", "agent/estimators/clipped.py",
+           'tools.log_probs(state["theta"], rollout)', "tools.log_probs(here.policy, rollout)", f"{CLIPPED} newest"),
+    Mutant("clipped: a fit that is not finite is sent", "agent/estimators/clipped.py",
+           "(policy, value), past = learners, {}", "pass", f"{CLIPPED} finite"),
+    Mutant("clipped: torch does not bound the gradient", "agent/estimators/torch_ppo.py",
+           "how.max_norm / length if 0 < how.max_norm < length else 1.0", "1.0", f"{CLIPPED} alike"),
+    Mutant("clipped: torch's policy goes on however far away", "agent/estimators/torch_ppo.py",
+           "kl, 0 < max_kl < kl", "kl, False", f"{CLIPPED} alike"),
+    Mutant("the discounted return begins anew with every rollout", "agent/scaling.py",
+           "running = before\n", "running = 0.0\n", f"{CLIPPED} rewards"),
+    Mutant("the discounted return outlives its episode", "agent/scaling.py",
+           "            running = 0.0\n", "            pass\n", f"{CLIPPED} rewards"),
+    Mutant("late fetch: an agent samples as if it had never seen anything", "agent/work.py",
+           "_statistics_to_state(with_own(task.statistics, moments))", "_statistics_to_state(task.statistics)",
+           f"{CLIPPED} second_rollout"),
+    Mutant("late fetch: asked twice, two Tasks", "server/admission.py",
+           'return "a Task is outstanding" if event.agent_id in state.outstanding else None', "return None",
+           f"{REJECTION} fetch"),
+    Mutant("late fetch: sampling takes no time", "engine/virtual.py",
+           "self.pace[agent_id] * (1 - self.timing.update_share)", "0.0", f"{LATE} takes_the_agents_seconds"),
+    Mutant("late fetch: the Task is the one of before the rollout", "engine/virtual.py",
+           "self.timing.update_share if fetched else 1.0", "1.0", f"{LATE} takes_the_agents_seconds"),
 ]  # fmt: skip
 
 

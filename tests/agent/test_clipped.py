@@ -6,15 +6,21 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+import torch
 from environments_for_tests import Walk
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from slow_ppo import SlowPpo
 
+from afedpg.agent.compute.local_steps import Adam
+from afedpg.agent.compute.objectives import Clipped as Objective
 from afedpg.agent.estimators.advantage import gae
-from afedpg.agent.estimators.clipped import Clipped
+from afedpg.agent.estimators.clipped import Clipped, _natively
+from afedpg.agent.estimators.torch_ppo import optimize_in_torch
 from afedpg.agent.scaling import LARGEST
 from afedpg.agent.work import EnvironmentWorkload
 from afedpg.config import from_settings
+from afedpg.errors import ConfigError
 from afedpg.messages import Task, TaskId
 from afedpg.sampling.normalizer import moments_of, scaling
 from afedpg.sampling.rollout import Rollout
@@ -58,6 +64,116 @@ class Alone:
         return (self.theta if vector is None else vector)[self.groups[name][0]]
 
 
+@pytest.fixture
+def seen(monkeypatch):
+    """The rollouts that `clipped` was given."""
+    rollouts, estimate = [], Clipped.estimate
+
+    def watched(self, tools, state, task, rollout):
+        rollouts.append(rollout)
+        return estimate(self, tools, state, task, rollout)
+
+    monkeypatch.setattr(Clipped, "estimate", watched)
+    return rollouts
+
+
+def close(found, right, start, part=1e-3):
+    """Rounding may choose another side where a gradient is nearly zero, and Adam makes whole steps of that."""
+    return np.linalg.norm(found - right) < part * np.linalg.norm(right - start)
+
+
+@pytest.mark.parametrize("compute", ["native", "torch"])
+@pytest.mark.parametrize("task", TASKS)
+@pytest.mark.parametrize("rollouts", [1, 3])
+def test_alone_it_is_ppo(task, compute, rollouts, seen):
+    how = f"clipped:epochs=4,minibatch=20,rate=0.001,clip=0.01,rollouts={rollouts},decay=false"
+    alone = Alone(workload(task, compute=compute, estimator=how))
+    slow = SlowPpo(alone, 4, 20, 1e-3, 0.01, rollouts)
+    start = {name: alone.part(name).copy() for name in ("policy", "value")}
+    for _ in range(6):
+        alone.exchange()
+        slow.fit(seen[-1])
+    assert close(alone.part("policy"), slow.policy.numpy(), start["policy"])
+    assert close(alone.part("value"), slow.value.numpy(), start["value"])
+    assert sum(len(report.stats.returns) for report in alone.reports) > 0
+    assert alone.reports[-1].stats.extra["clipped"] > 0
+
+
+@pytest.mark.parametrize("task", TASKS)
+@pytest.mark.parametrize("counts", [(0, 0), (300, 300), (300, 0)])
+@pytest.mark.parametrize("max_kl", [0.0, 2e-5])
+def test_native_code_and_torch_optimize_alike(task, counts, max_kl):
+    from afedpg.agent.compute.kernels import Learner
+
+    work = workload(task, compute="native")
+    tools, generator = work._tools, np.random.default_rng(1)
+    alone = Alone(work)
+    theta, phi = alone.part("policy"), alone.part("value")
+    n, policy = 100, theta + 0.1 * generator.normal(size=theta.size).astype(np.float32)
+    observations = generator.normal(size=(n, tools.observations)).astype(np.float32)
+    discrete = TASKS[task] == "categorical"
+    actions = generator.integers(2, size=n) if discrete else generator.normal(size=(n, 1)).astype(np.float32)
+    no = np.zeros(n, np.bool_)
+    rollout = Rollout(observations.astype(float), observations, actions, np.zeros(n), no, no, np.array([n - 1]),
+                      observations[:1], (), ())  # fmt: skip
+    given = Objective(generator.normal(size=n), tools.log_probs(policy, rollout), 0.1, 0.01, False)
+
+    def learner(start):
+        second = (1e-3 * generator.uniform(size=start.size)).astype(np.float32) if counts[0] else np.zeros_like(start)
+        first = (0.01 * generator.normal(size=start.size)).astype(np.float32) if counts[1] else np.zeros_like(start)
+        return Learner(start, first, second, *counts)
+
+    learners = learner(policy), learner(phi)
+    rates = Adam(3e-3, 0.3, epsilon=1e-5), Adam(3e-3, 0.3, epsilon=1e-5)
+    passes = np.stack([generator.permutation(n) for _ in range(3)])
+    arguments = (learners, rates, rollout, given, generator.normal(size=n), passes, 32, max_kl)
+    (one, value, told), (other, other_value, other_told) = (
+        _natively(tools, *arguments),
+        optimize_in_torch(tools, *arguments),
+    )
+    assert close(one.theta, other.theta, policy)
+    assert close(value.theta, other_value.theta, phi)
+    for mine, its in ((one, other), (value, other_value)):
+        assert mine.counts == its.counts
+        np.testing.assert_allclose(mine.second, its.second, rtol=1e-2, atol=1e-7)
+    assert value.counts == (counts[0] + 12, counts[1] + 12)
+    assert (one.counts[0] < counts[0] + 12) == (max_kl > 0)
+    for name in ("kl", "last_kl", "clipped", "policy_steps", "critic_steps"):
+        assert told[name] == pytest.approx(other_told[name], rel=1e-3, abs=1e-6), name
+
+
+class Logits(torch.nn.Module):
+    def __init__(self, observations, actions):
+        super().__init__()
+        self.layer = torch.nn.Linear(observations.shape[0], int(actions.n))
+
+    def _distribution(self, observations):
+        return torch.distributions.Categorical(logits=self.layer(observations))
+
+    def log_prob(self, observations, actions):
+        return self._distribution(observations).log_prob(actions)
+
+    def sample(self, observations, generator):
+        return torch.multinomial(self._distribution(observations).probs, 1, generator=generator)[:, 0]
+
+    def mode(self, observations):
+        return self._distribution(observations).logits.argmax(1)
+
+
+def test_a_policy_of_ones_own_learns():
+    how = "clipped:epochs=20,rate=0.01"
+    alone = Alone(workload(make_policy=Logits, steps=256, activation="tanh", estimator=how))
+    for _ in range(12):
+        alone.exchange()
+    episodes = [report.stats.returns for report in alone.reports]
+    assert np.mean(sum(episodes[-4:], ())) > 2 * np.mean(sum(episodes[:3], ()))
+
+
+def test_an_entropy_that_a_policy_does_not_have_is_refused():
+    with pytest.raises(ConfigError, match="entropy, which yours does not have; use entropy=0"):
+        workload(make_policy=Logits, estimator="clipped:entropy=0.01")
+
+
 @pytest.mark.parametrize("compute", ["native", "torch"])
 @pytest.mark.parametrize("share", ["second", "both", "none"])
 def test_the_policys_first_step_is_as_long_as_adams(compute, share):
@@ -69,6 +185,23 @@ def test_the_policys_first_step_is_as_long_as_adams(compute, share):
         report = alone.exchange()
     step = np.abs(alone.part("policy", report.payload))
     assert 0.9 * rate < step.max() < 1.001 * rate
+
+
+def test_the_ratio_is_against_the_policy_that_sampled_wherever_the_newest_is():
+    """Others moved theta far away meanwhile: the divergence that is reported says so."""
+    alone = Alone(workload(estimator="clipped:epochs=1,minibatch=48,rollouts=1"))
+    for _ in range(2):
+        alone.exchange()
+    alone.theta = alone.theta.copy()
+    alone.part("policy")[:] += 0.3 * np.sin(np.arange(alone.part("policy").size))
+    moved, rollout = alone.part("policy"), alone.work.prepare(alone.state, 0)
+    sampled, observations = alone.state["theta"], rollout["rollout_observations"]
+    kernels = alone.work._tools.kernels
+    change = kernels.log_prob(moved, observations, rollout["rollout_actions"])
+    change -= kernels.log_prob(sampled, observations, rollout["rollout_actions"])
+    report = alone.exchange()
+    assert report.stats.extra["kl"] == pytest.approx(np.mean(np.exp(change) - 1 - change), rel=1e-4)
+    assert report.stats.extra["kl"] > 1e-3
 
 
 def test_an_agents_first_fit_is_the_critics_alone():
@@ -108,15 +241,8 @@ def test_the_first_rollout_which_was_not_scaled_is_not_remembered():
     assert kept == [0, 1, 2, 3, 4, 4]
 
 
-def test_rewards_are_scaled_by_the_returns_of_all_rollouts_and_returns_are_not(monkeypatch):
+def test_rewards_are_scaled_by_the_returns_of_all_rollouts_and_returns_are_not(seen):
     """R_t goes on from rollout to rollout; the deviation is that of all R_t so far, in one pass over them."""
-    seen, estimate = [], Clipped.estimate
-
-    def watched(self, tools, state, task, rollout):
-        seen.append(rollout)
-        return estimate(self, tools, state, task, rollout)
-
-    monkeypatch.setattr(Clipped, "estimate", watched)
     gamma, returns, rewards, running, total = 0.9, [], [], 0.0, 0.0
     alone = Alone(workload("Pendulum-v1", gamma=gamma, steps=90))
     for _ in range(5):
