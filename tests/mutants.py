@@ -27,6 +27,7 @@ PATIENCE = 120.0  # seconds; a mutation that makes the tests hang is killed too
 
 LAWS = "tests/server/test_server_laws.py"
 ROUNDS = "tests/server/test_rounds.py"
+RIVALS = "tests/server/test_rivals.py"
 REJECTION = "tests/server/test_rejection.py"
 AGGREGATORS = "tests/server/test_aggregators.py"
 MOMENTS = "tests/server/test_moments.py"
@@ -107,10 +108,10 @@ MUTANTS = [
     Mutant("linear decay over the version", "server/schedules.py",
            "1 - iteration / self.iterations", "1 - version / self.iterations", SCHEDULES),
     Mutant("linear decay of fedpg over gradients", "server/schedules.py",
-           "steps = config.iterations if synchronous else config.gradients", "steps = config.gradients",
+           "steps = -(-config.gradients // contributions)", "steps = config.gradients",
            SCHEDULES),
     Mutant("a synchronous rule's constants are not scaled", "server/rules.py",
-           "return made(synchronous=True) if rule.synchronous else rule", "return rule", SCHEDULES),
+           "return made(contributions) if contributions > 1 else rule", "return rule", SCHEDULES),
     Mutant("no clamp", "server/schedules.py",
            "version if self.literal else max(version, (iteration + 1) // 2)", "version", SCHEDULES),
     Mutant("alpha of the theorems one step late", "server/schedules.py",
@@ -118,6 +119,27 @@ MUTANTS = [
     Mutant("fedpg's floor is that of one agent", "server/schedules.py",
            "LinearDecay(eta, steps, factor * chosen.eta_floor)", "LinearDecay(eta, steps, chosen.eta_floor)",
            "tests/engine/test_twin.py virtual and linear and fedpg"),
+    # The aggregators of other methods.
+    Mutant("rennala takes what is outdated", "server/rivals.py",
+           'only contributions of the present iteration count") if delay else None',
+           'only contributions of the present iteration count") if delay > 1 else None', RIVALS),
+    Mutant("malenia is content with one of each", "server/rivals.py",
+           "or not self._enough(batches.values())", "", RIVALS),
+    Mutant("malenia weighs by arrivals", "server/rivals.py",
+           "return Use(_mean_over_agents(kept, batches), kept)", "return Use(mean([g.vector for g in kept]), kept)",
+           RIVALS),
+    Mutant("malenia forgets who may come back", "server/fold.py",
+           "agents = state.present | state.absent if state.absent else state.present", "agents = state.present",
+           RIVALS),
+    Mutant("fedbuff is as old as its first", "server/rivals.py",
+           "return Use(total, kept, sum(each.version for each in kept) // len(kept))", "return Use(total, kept)",
+           RIVALS),
+    Mutant("fedasync's hinge begins one early", "server/rivals.py", "delay > self.bound:", "delay >= self.bound - 1:",
+           RIVALS),
+    Mutant("ringmaster uses a delay of R", "server/rivals.py",
+           "if delay >= self.threshold:", "if delay > self.threshold:", RIVALS),
+    Mutant("recomputing forgets what was unused", "runs/replay.py",
+           "until=recorded.gradients + recorded.unused", "until=recorded.gradients", BITS + " rennala and recompute"),
     # What arrives.
     Mutant("the delay is off by one", "server/fold.py",
            "delay=state.iteration - report.version,", "delay=state.iteration - report.version + 1,", LAWS),

@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from slow_rivals import slow
 
 from afedpg.config import Config
 from afedpg.messages import CloseRound, Join, Leave, Rejected, Report, Restart
@@ -53,18 +54,23 @@ class Twin:
     late: set[int] = field(default_factory=set)  # those of `out` whose round was closed without them
     absent: set[int] = field(default_factory=set)  # who took part before a restart and is waited for
     round: dict[int, Report] = field(default_factory=dict)  # fedpg's, while it is open
+    agents: set[int] = field(default_factory=set)  # that joined and did not leave, whatever was started again meanwhile
     counted: list[Counted] = field(default_factory=list)
+    dropped: int = 0  # reports that no step was made of
 
     def __post_init__(self) -> None:
         self.d, self.square = np.zeros(self.theta.size), np.zeros(self.theta.size)
         self.lookahead = {0: self.theta.astype(np.float32)}  # theta~ of every version
+        config = self.config
+        self.slow = slow(config.aggregator, config.agents) if config.aggregator not in ("", "each", "all") else None
+        self.rounds = (config.aggregator or config.method) in ("all", "fedpg")
+        self.per_step = self.slow.per_step if self.slow else config.agents if self.rounds else 1
 
     def alpha(self, version: int) -> float:
-        chosen, agents = self.config.schedule, self.config.agents
+        chosen = self.config.schedule
         power = {"global": 4 / 5, "fosp": 4 / 7}.get(chosen.schedule)
         if power is None:
-            grown = self.config.method == "fedpg" and not chosen.literal_constants
-            return min(1.0, chosen.alpha * (agents if grown else 1))
+            return min(1.0, chosen.alpha * (1 if chosen.literal_constants else self.per_step))
         index = version if chosen.literal else max(version, (self.k + 1) // 2)
         return (1 / (index + 1)) ** power
 
@@ -74,10 +80,10 @@ class Twin:
             return chosen.eta / (self.k + 1)
         if chosen.schedule == "fosp":
             return chosen.eta * (1 / (self.k + 1)) ** (5 / 7)
-        times = config.agents if config.method == "fedpg" and not chosen.literal_constants else 1
+        times = 1 if chosen.literal_constants else self.per_step
         if chosen.schedule == "constant":
             return times * chosen.eta
-        steps = config.iterations * (1 if config.method == "fedpg" else config.agents * config.reports)
+        steps = math.ceil(config.iterations * config.agents * config.reports / self.per_step)
         return max(times * chosen.eta_floor, times * chosen.eta * (1 - self.k / steps))
 
     def hand_out(self, agent: int) -> None:
@@ -89,13 +95,17 @@ class Twin:
         """One event of the journal."""
         if isinstance(event, Join):
             self.absent.discard(event.agent_id)
+            self.agents.add(event.agent_id)
             self.hand_out(event.agent_id)
         elif isinstance(event, Leave):
+            self.agents.discard(event.agent_id)
             self.out.pop(event.agent_id, None)
             self.round.pop(event.agent_id, None)
             self.late.discard(event.agent_id)
             self.absent.discard(event.agent_id)
-            if self.complete:
+            if self.slow is not None:
+                self.make(self.slow.left(self.k, self.agents))
+            elif self.complete:
                 self.close_round()
         elif isinstance(event, Restart):
             self.epoch += 1
@@ -128,14 +138,26 @@ class Twin:
             return
         del self.out[report.agent_id]
         self.late.discard(report.agent_id)
-        dropped = self.config.method == "fedpg" and report.version < self.k
+        if self.slow is not None:
+            self.make(self.slow.report(report, self.k, self.agents))
+            self.hand_out(report.agent_id)
+            return
+        dropped = self.rounds and report.version < self.k
         assert dropped == (sequence in self.unused), f"event {sequence}: a report of another round is unused, no other"
         if dropped:
+            self.dropped += 1
             self.hand_out(report.agent_id)
             return
         self.round[report.agent_id] = report
-        if self.config.method != "fedpg" or self.complete:
+        if not self.rounds or self.complete:
             self.close_round()
+
+    def make(self, answer: Any) -> None:
+        """What an aggregator of another method said."""
+        if answer == "dropped":
+            self.dropped += 1
+        elif answer is not None:
+            self.step(*answer)
 
     def close_round(self) -> None:
         """Algorithm 1; every asynchronous gradient is a round of its own."""
@@ -143,10 +165,14 @@ class Twin:
             return
         reports = [self.round[agent] for agent in sorted(self.round)]
         self.round.clear()
-        gradients = [report.payload.astype(np.float64) for report in reports]
-        g = np.sum(gradients, axis=0) / len(gradients)
+        g = np.sum([report.payload.astype(np.float64) for report in reports], axis=0) / len(reports)
+        self.step(g, reports, reports[0].version)
+        for report in reports:
+            self.hand_out(report.agent_id)
+
+    def step(self, g: Vector, reports: list[Report], version: int) -> None:
         assert g.any(), "the twin has no opinion on gradients of nothing but zeros"
-        version, method = reports[0].version, self.config.method
+        method = self.config.method
         alpha, eta = self.alpha(version), self.eta()
         if method == "pg-plain":
             step, ahead = eta * g, 0.0
@@ -159,15 +185,13 @@ class Twin:
             ahead = 0.0 if method == "afedpg-vanilla" else (1 - alpha) / alpha
         self.theta = self.theta + step
         has_alpha, length = method not in ("pg-plain", "a3c"), math.sqrt(math.fsum(step**2))
-        for report, gradient in zip(reports, gradients, strict=True):
-            v = report.version
+        for report in reports:
+            v, gradient = report.version, report.payload.astype(np.float64)
             row = (self.k, report.agent_id, v, self.k - v, alpha if has_alpha else math.nan, eta, length)
             seen = b"".join(part.mean.tobytes() + part.m2.tobytes() for part in report.moments.values())
             self.counted.append(Counted(report.agent_id, gradient, seen, self.lookahead[v], row))
         self.k += 1
         self.lookahead[self.k] = (self.theta + ahead * step).astype(np.float32)
-        for report in reports:
-            self.hand_out(report.agent_id)
 
 
 def check_twin(run: Path, own: Own = Own()) -> Twin:
@@ -184,6 +208,7 @@ def check_twin(run: Path, own: Own = Own()) -> Twin:
     server = tree["server"]
     assert (twin.k, len(twin.counted)) == (server["iteration"], server["gradients"])
     assert (sorted(twin.absent), sorted(twin.late)) == (server["absent"], server["late"])
+    assert twin.dropped == server["unused"]
     assert deviation(twin.theta, server["theta"]) < TOLERANCE
     assert deviation(twin.lookahead[twin.k], server["theta_lookahead"]) < 1e-6  # what travels is float32
     rows = read_arrivals(folder.database)

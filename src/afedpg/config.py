@@ -31,7 +31,7 @@ METHODS: dict[str, dict[str, Any]] = {  # with the settings that a method brings
 }  # fmt: skip
 SINGLE_AGENT = ("pg", "pg-plain")  # baselines of one agent
 ESTIMATORS = ("gae", "reinforce", "a3c", "clipped")
-AGGREGATORS = ("each", "all")
+AGGREGATORS = ("each", "all", "rennala", "malenia", "fedbuff", "fedasync", "ringmaster")
 CODECS = ("float32",)
 SCHEDULES = ("constant", "linear", "global", "fosp")
 ENGINES = ("virtual", "local", "ray", "grpc")  # grpc is what `afedpg server` runs
@@ -91,7 +91,7 @@ class ScheduleConfig:
     eta_floor: float = option(0.0, "where the linear schedule's eta stops falling", at_least=0)
     literal: bool = option(False, "index the decaying schedules as printed, without the clamp max(v, (k+1)//2)")
     literal_constants: bool = option(
-        False, "fedpg keeps alpha and eta as given; else N times both in the constant and linear schedules"
+        False, "steps of n contributions (fedpg: N) keep alpha and eta as given; else n times both, constant and linear"
     )
 
 

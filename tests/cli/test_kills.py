@@ -25,7 +25,7 @@ KILLS = int(os.environ.get("AFEDPG_KILLS", "4"))
 
 
 def rows(run):
-    tables = [read_table(run / "run.db", table) for table in ("arrivals", "episodes", "evaluations")]
+    tables = [read_table(run / "run.db", table) for table in ("arrivals", "episodes", "evaluations", "unused")]
     return repr([{name: column.tolist() for name, column in table.items()} for table in tables])
 
 
@@ -83,6 +83,15 @@ def test_kill_9_of_the_whole_group_at_random_moments(method, workers, start_comm
     while kills > 0:
         attempt += 1
         kills -= survive(start_command, tmp_path / str(attempt), settings, workers, kills, moments)
+
+
+@pytest.mark.parametrize("aggregator", ["rennala", "malenia", "fedbuff:size=5", "fedasync", "ringmaster:threshold=3"])
+def test_kill_9_with_the_aggregators_of_other_methods(aggregator, start_command, tmp_path):
+    """A batch that is open when the process dies is filled by the same contributions afterwards."""
+    settings, attempt, kills = {**quadratic(iterations=700), "aggregator": aggregator}, 0, max(2, KILLS // 4)
+    while kills > 0:
+        attempt += 1
+        kills -= survive(start_command, tmp_path / str(attempt), settings, 1, kills, random.Random(attempt))
 
 
 def started(run: Path):

@@ -37,6 +37,11 @@ CASES = {
     "a3c, lognormal": {"method": "a3c", "agents": 3, "iterations": 20, "timing": "lognormal"},
     "pg, fosp": {"method": "pg", "agents": 1, "iterations": 60, "schedule": "fosp"},
     "fedpg, drop": {"method": "fedpg", "agents": 4, "iterations": 20, "drop": {"1": 20.0}, "late": {"2": 7.5}},
+    "rennala": {"aggregator": "rennala:batch=5", "agents": 4, "iterations": 20},
+    "malenia, drop": {"aggregator": "malenia:batch=6", "agents": 4, "iterations": 20, "drop": {"3": 20.0}},
+    "fedbuff, pareto": {"aggregator": "fedbuff:size=3", "agents": 4, "iterations": 20, "timing": "pareto"},
+    "fedasync": {"aggregator": "fedasync:law=hinge,bound=2", "agents": 4, "iterations": 20},
+    "ringmaster": {"aggregator": "ringmaster:threshold=3", "agents": 4, "iterations": 20, "late": {"2": 7.5}},
     "mdp": {"task": "softmax-mdp", "method": "afedpg", "agents": 3, "iterations": 30, "silent": (1,)},
 }
 each = pytest.mark.parametrize("settings", CASES.values(), ids=CASES)
@@ -50,9 +55,8 @@ def run(settings, **more):
 
 def rows(path):
     """All that run.db says of what happened; as text, for NaN stands for what is not there and never equals itself."""
-    tables = [
-        read_table(RunFolder(Path(path)).database, t) for t in ("arrivals", "episodes", "evaluations", "rejected")
-    ]
+    names = ("arrivals", "episodes", "evaluations", "rejected", "unused")
+    tables = [read_table(RunFolder(Path(path)).database, name) for name in names]
     return [{name: repr(column.tolist()) for name, column in table.items()} for table in tables]
 
 

@@ -135,7 +135,7 @@ def test_who_joins_an_open_round_belongs_to_it():
 @given(st.integers(1, 64), st.floats(0.001, 1), st.floats(0.001, 1), st.booleans())
 def test_fedpg_makes_n_times_fewer_steps_with_n_times_the_constants(agents, alpha, eta, literal):
     chosen = ScheduleConfig("constant", alpha=alpha, eta=eta, literal_constants=literal)
-    mine, step = schedules(Config("quadratic", "fedpg", agents=agents, schedule=chosen), synchronous=True)
+    mine, step = schedules(Config("quadratic", "fedpg", agents=agents, schedule=chosen), contributions=agents)
     factor = 1 if literal else agents
     assert (mine(3, 2), step(3, 2)) == (min(1.0, factor * alpha), factor * eta)
     others, step = schedules(Config("quadratic", "afedpg", agents=agents, schedule=chosen))
@@ -162,6 +162,6 @@ def test_a_restart_voids_what_was_handed_out_and_what_waits(recipe):
 @pytest.mark.parametrize("name", ["global", "fosp"])
 def test_the_theorems_schedules_are_not_scaled_for_fedpg(name):
     chosen = ScheduleConfig(name, 0.25, 0.5)
-    rounds, steps = (schedules(Config("quadratic", agents=8, schedule=chosen), waits) for waits in (True, False))
+    rounds, steps = (schedules(Config("quadratic", agents=8, schedule=chosen), n) for n in (8, 1))
     for k in (0, 1, 10, 1000):
         assert [schedule(k, k) for schedule in rounds] == [schedule(k, k) for schedule in steps]

@@ -54,8 +54,8 @@ def _named(part: Any, parameters: Any) -> dict[str, str]:
 
 def _shipped(kind: str) -> Mapping[str, Any]:
     from afedpg.engine.workloads import CODECS
-    from afedpg.server.aggregators import AGGREGATORS
     from afedpg.server.rules import RECIPES
+    from afedpg.server.shipped import AGGREGATORS
 
     if kind == "estimator":
         from afedpg.agent.estimators.shipped import SHIPPED

@@ -20,9 +20,10 @@ from afedpg.imports import modules_in, place_of
 from afedpg.messages import Codec, Workload
 from afedpg.record import checkpoint
 from afedpg.record import folder as folders
-from afedpg.server.aggregators import AGGREGATORS, Aggregator
+from afedpg.server.aggregators import Aggregator
 from afedpg.server.rules import RECIPES, Recipe, ServerRule, make_rule
 from afedpg.server.schedules import Schedule
+from afedpg.server.shipped import AGGREGATORS
 from afedpg.server.state import ServerState, begin_with, from_tree, initial_state
 from afedpg.validation import check_applicable, validate
 
@@ -128,7 +129,7 @@ def parts_of(config: Config, own: Own, workers: int = 1) -> tuple[Workload, Serv
         aggregator = parts.build("aggregator", config.aggregator, AGGREGATORS)
     alpha, eta = own.alpha and Checked("alpha", own.alpha), own.eta and Checked("eta", own.eta)
     rule = make_rule(config, recipe, alpha, eta, aggregator)  # before the workload, which takes longer to make
-    if rule.synchronous and config.timing.silent:
+    if rule.aggregator.everyone and config.timing.silent:
         raise ConfigError(
             "silent: the server waits for every agent and would wait for ever; use afedpg, or no silent agents"
         )

@@ -70,7 +70,7 @@ class Here(NamedTuple):
     iteration: int
     theta: Vector  # not to be written to
     awaited: int  # agents at work whose report this step may still wait for
-    agents: Set[int]  # that take part; not to be written to
+    agents: Set[int]  # that take part, or did before the server was started again; not to be written to
     deadline: bool = False  # the round's time is over
 
 
@@ -80,9 +80,12 @@ class Aggregator:
     `waits`: an agent whose contribution is kept gets no Task before it is used, so its memory holds a contribution of
     each agent at most. A contribution of an agent that leaves meanwhile is then void, and so are all when the server is
     started again; without it what is kept stays.
+
+    `everyone`: no step is made before every agent has contributed, so an agent that never answers stops the run.
     """
 
     waits: bool = False
+    everyone: bool = False
 
     def start(self, parameters: int) -> dict[str, NDArray[np.float64]]:
         """The arrays it remembers, as they are at the start."""
@@ -91,6 +94,10 @@ class Aggregator:
     def vectors(self, agents: int) -> int:
         """How many of theta's length it remembers at most; announced before a run starts."""
         return 0
+
+    def contributions(self, agents: int) -> int:
+        """How many a step is made of, nominally: alpha and eta are per so many contributions."""
+        return 1
 
     def take(self, given: Given, memory: Memory, here: Here) -> Use | Keep | Drop:
         raise NotImplementedError
@@ -113,8 +120,12 @@ class All(Aggregator):
     """The mean over all agents, one contribution each, once the last has come: synchronous rounds."""
 
     waits = True
+    everyone = True
 
     def vectors(self, agents: int) -> int:
+        return agents
+
+    def contributions(self, agents: int) -> int:
         return agents
 
     def take(self, given: Given, memory: Memory, here: Here) -> Use | Keep | Drop:
@@ -141,9 +152,6 @@ def mean(vectors: Sequence[Floats]) -> Vector:
         total += vector
     total /= len(vectors)
     return total
-
-
-AGGREGATORS: dict[str, type[Aggregator]] = {"each": Each, "all": All}
 
 
 def decoded(report: Report, codec: Codec, groups: Groups) -> Given:

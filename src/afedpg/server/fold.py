@@ -133,7 +133,8 @@ def _look_again(rule: ServerRule, state: ServerState, deadline: bool = False) ->
 
 def _here(state: ServerState, deadline: bool = False) -> Here:
     awaited = len(state.outstanding) - len(state.late) + len(state.absent)
-    return Here(state.iteration, state.theta, awaited, state.present, deadline)
+    agents = state.present | state.absent if state.absent else state.present
+    return Here(state.iteration, state.theta, awaited, agents, deadline)
 
 
 def _next(rule: ServerRule, state: ServerState, agent_id: int) -> list[Task]:

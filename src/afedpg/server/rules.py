@@ -103,10 +103,11 @@ def make_rule(
     that comes out, so that a copy of a method is that method. `aggregator` takes the place of the recipe's.
     """
 
-    def made(synchronous: bool) -> ServerRule:
-        usual = schedules(config, synchronous)
+    def made(contributions: int) -> ServerRule:
+        usual = schedules(config, contributions)
         rule = recipe(alpha or usual[0], eta or usual[1])
         return replace(rule, aggregator=aggregator or rule.aggregator, exchange=exchange)
 
-    rule = made(synchronous=False)
-    return made(synchronous=True) if rule.synchronous else rule
+    rule = made(1)
+    contributions = rule.aggregator.contributions(config.agents)
+    return made(contributions) if contributions > 1 else rule

@@ -62,18 +62,18 @@ class MixPower:
         return math.pow(index + 1, -self.power)
 
 
-def schedules(config: Config, synchronous: bool = False) -> tuple[Schedule, Schedule]:
-    """alpha and eta as configured, for a rule that steps at every gradient or once per round."""
+def schedules(config: Config, contributions: int = 1) -> tuple[Schedule, Schedule]:
+    """alpha and eta as configured, for a rule whose steps are made of so many contributions each."""
     chosen = config.schedule
-    # A synchronous rule makes N times fewer steps per sample: N alpha and N eta give it the same averaging horizon,
-    # lookahead length and path per sample. The decaying schedules index rounds, which already has that effect.
-    factor = config.agents if synchronous and not chosen.literal_constants else 1
+    # With n contributions to a step there are n times fewer steps per sample: n alpha and n eta give the same averaging
+    # horizon, lookahead length and path per sample. The decaying schedules index steps, which has that effect already.
+    factor = 1 if chosen.literal_constants else contributions
     alpha, eta = min(1.0, factor * chosen.alpha), factor * chosen.eta
     if chosen.schedule == "global":
         return MixPower(4 / 5, chosen.literal), StepPower(chosen.eta, 1.0)
     if chosen.schedule == "fosp":
         return MixPower(4 / 7, chosen.literal), StepPower(chosen.eta, 5 / 7)
     if chosen.schedule == "linear":
-        steps = config.iterations if synchronous else config.gradients
+        steps = -(-config.gradients // contributions)
         return Constant(alpha), LinearDecay(eta, steps, factor * chosen.eta_floor)
     return Constant(alpha), Constant(eta)

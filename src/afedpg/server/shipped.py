@@ -1,0 +1,16 @@
+"""The aggregators that come with the package, by name; config.AGGREGATORS lists the same names."""
+
+from __future__ import annotations
+
+from afedpg.server.aggregators import Aggregator, All, Each
+from afedpg.server.rivals import FedAsync, FedBuff, Malenia, Rennala, Ringmaster
+
+AGGREGATORS: dict[str, type[Aggregator]] = {
+    "each": Each,
+    "all": All,
+    "rennala": Rennala,
+    "malenia": Malenia,
+    "fedbuff": FedBuff,
+    "fedasync": FedAsync,
+    "ringmaster": Ringmaster,
+}
