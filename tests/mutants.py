@@ -119,6 +119,9 @@ MUTANTS = [
     Mutant("fedpg's floor is that of one agent", "server/schedules.py",
            "LinearDecay(eta, steps, factor * chosen.eta_floor)", "LinearDecay(eta, steps, chosen.eta_floor)",
            "tests/engine/test_twin.py virtual and linear and fedpg"),
+    Mutant("all agents have the same optimum", "problems/problem.py",
+           "self.sites[task.agent_id % len(self.sites)] if self.sites else self.problem", "self.problem",
+           "tests/problems/test_sites.py"),
     # The aggregators of other methods.
     Mutant("rennala takes what is outdated", "server/rivals.py",
            'only contributions of the present iteration count") if delay else None',

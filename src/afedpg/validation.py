@@ -79,6 +79,7 @@ def _check_run(config: Config) -> None:
     segment, steps = config.agent.segment, config.agent.steps
     if segment and not config.synthetic:
         _require(steps % segment == 0, f"segment: T = {steps} steps are not a whole number of segments of {segment}")
+    _require(not config.optima or config.task == "quadratic", "optima: only used with quadratic")
     share, agents = config.network.max_share, config.agents
     reachable = share <= 0 or share * agents >= 1
     _require(reachable, f"max_share: {share} of the gradients each, by {agents} agents: the run could not end")

@@ -171,6 +171,7 @@ NO_PARTS = (  # of which a server may not name any
 )  # fmt: skip
 UNSOUND = {
     "seed": (-1, 2**64, 10**400), "dimension": (0, 2**40), "noise": (-1, 1e300, float("nan")), "steps": (0, 2**40),
+    "optima": ([1e300], [None], "12", 1.0),
     "log_std": (-1e3, 1e3), "hidden": ([0], [2**40], [1] * 1000, [2**16] * 3, "64"), "baseline_hidden": ([2**17],),
     "gamma": (0, 1.5, 10**400), "gae_lambda": (-1, 2), "baseline_rate": (0, 1e9), "baseline_epochs": (0, 10**9),
     "segment": (-1, 5, 2**40), "entropy": (-1, 1e300), "value_weight": (-1, float("inf")),

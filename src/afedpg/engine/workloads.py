@@ -26,7 +26,7 @@ from afedpg.messages import (
     Workload,
 )
 from afedpg.parts import build
-from afedpg.problems import ProblemWorkload, make_problem
+from afedpg.problems import ProblemWorkload, make_problem, make_sites
 
 if TYPE_CHECKING:
     from afedpg.agent.estimators.estimator import Estimator
@@ -138,7 +138,7 @@ class BuildWorkload:
 
     def _bare(self) -> Workload:
         if self.config.synthetic:
-            return ProblemWorkload(make_problem(self.config), self.config.seed)
+            return ProblemWorkload(make_problem(self.config), self.config.seed, sites=make_sites(self.config))
         from afedpg.agent.work import EnvironmentWorkload  # Gymnasium, which a synthetic problem does not need
 
         return EnvironmentWorkload(self.config, self.make_env, self.make_policy, self.estimator)

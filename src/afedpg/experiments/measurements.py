@@ -17,7 +17,7 @@ from afedpg.engine.workloads import Delegate
 from afedpg.experiments.jobs import GRADIENT_SECONDS, Progress, Settings
 from afedpg.experiments.tables import Table, read, table
 from afedpg.messages import AgentState, Arrival, Report, Task, Vector
-from afedpg.problems import ProblemWorkload, make_problem
+from afedpg.problems import ProblemWorkload, make_problem, make_sites
 from afedpg.runs.parts import prepare
 from afedpg.runs.train import run
 
@@ -108,7 +108,7 @@ class InOrder(Delegate):
 
 def _run_with_common_noise(settings: Settings, on_arrival: OnArrival, gradients: int) -> None:
     config, own = settings.config, settings.own()
-    problem = ProblemWorkload(make_problem(config), config.seed)
+    problem = ProblemWorkload(make_problem(config), config.seed, sites=make_sites(config))
     workload = InOrder(problem, problem.start(0))
     _, rule, server = prepare(config, own)
     federation = Federation(rule, server, on_arrival=on_arrival)

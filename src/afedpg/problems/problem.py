@@ -53,6 +53,7 @@ class ProblemWorkload:
     seed: int
     cost: float = 1.0
     steps: int = 1
+    sites: tuple[Problem, ...] = ()  # what agents 0, 1, ... sample, in turn, where they differ
 
     @property
     def parameters(self) -> int:
@@ -85,7 +86,8 @@ class ProblemWorkload:
         used = int(state["used"][0])
         if used == len(state["draws"]):
             state, used = self._refill(thaw(state["stream"])), 0
-        gradient, reward = self.problem.sample(task.theta, state["draws"][used])
+        problem = self.sites[task.agent_id % len(self.sites)] if self.sites else self.problem
+        gradient, reward = problem.sample(task.theta, state["draws"][used])
         state = {**state, "used": np.array([used + 1])}
         return state, Report(task.task_id, task.agent_id, gradient, task.version, stats=Stats(1, (reward,), (1,)))
 
