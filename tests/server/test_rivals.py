@@ -27,14 +27,8 @@ RIVALS = (
     "ringmaster:threshold=2",
 )  # fmt: skip
 rivals = pytest.mark.parametrize("aggregator", RIVALS)
-agent = st.integers(0, AGENTS - 1)
-happenings = st.lists(
-    st.one_of(
-        *[st.tuples(st.just("report"), agent)] * 6, st.tuples(st.sampled_from(["join", "leave"]), agent),
-        st.tuples(st.just("restart"), st.just(0)),
-    ),
-    max_size=60,
-)  # fmt: skip
+HAPPENS = ["report"] * 20 + ["join", "join", "leave", "restart"]  # how often each, in proportion
+happenings = st.lists(st.tuples(st.sampled_from(HAPPENS), st.integers(0, AGENTS - 1)), min_size=25, max_size=60)
 
 
 def both(aggregator, schedule="constant"):
@@ -130,6 +124,28 @@ def test_rennala_counts_what_is_outdated():
     server.answer(1, [0.0, 1.0, 0.0])
     assert server.outcome.unused == (1, "delay 1: only contributions of the present iteration count")
     assert (server.state.unused, server.state.iteration, server.tasks[1].version) == (1, 1, 1)
+
+
+def test_ringmaster_drops_from_its_threshold_on():
+    server = Fold(both("ringmaster:threshold=2")[0].rule, np.zeros(SIZE), agents=3)
+    for number, delay in ((0, 0), (1, 1), (2, 2)):
+        server.answer(number, [1.0, 0.0, 0.0])
+        assert (server.outcome.unused is None) == (delay < 2)
+    assert server.outcome.unused == (2, "delay 2: at most 1 is used")
+    assert (server.state.gradients, server.state.unused, server.tasks[2].version) == (2, 1, 2)
+
+
+def test_a_buffer_counts_as_old_as_its_contributions_on_average():
+    """alpha of the theorems belongs to the version: (v + 1)^-4/5, here with v between k/2 and k."""
+    server = Fold(both("fedbuff:size=2", "global")[0].rule, np.zeros(SIZE), agents=2)
+    for _ in range(8):  # four steps of agent 0 alone
+        server.answer(0, [1.0, 0.0, 0.0])
+    server(Join(1))
+    for _ in range(5):
+        server.answer(0, [1.0, 0.0, 0.0])
+    server.answer(1, [1.0, 0.0, 0.0])  # taken at 4; the other one at 6
+    assert [arrival.version for arrival in server.outcome.arrivals] == [6, 4]
+    assert server.outcome.arrivals[0].alpha == pytest.approx((5 + 1) ** -0.8)
 
 
 def test_malenia_weighs_agents_equally_however_often_they_report():
