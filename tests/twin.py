@@ -174,7 +174,7 @@ class Twin:
         assert g.any(), "the twin has no opinion on gradients of nothing but zeros"
         method = self.config.method
         alpha, eta = self.alpha(version), self.eta()
-        if method == "pg-plain":
+        if method in ("pg-plain", "afedppo"):
             step, ahead = eta * g, 0.0
         elif method == "a3c":
             self.square = 0.99 * self.square + 0.01 * g**2
@@ -184,7 +184,7 @@ class Twin:
             step = eta * self.d / math.sqrt(math.fsum(self.d**2))
             ahead = 0.0 if method == "afedpg-vanilla" else (1 - alpha) / alpha
         self.theta = self.theta + step
-        has_alpha, length = method not in ("pg-plain", "a3c"), math.sqrt(math.fsum(step**2))
+        has_alpha, length = method not in ("pg-plain", "a3c", "afedppo"), math.sqrt(math.fsum(step**2))
         for report in reports:
             v, gradient = report.version, report.payload.astype(np.float64)
             row = (self.k, report.agent_id, v, self.k - v, alpha if has_alpha else math.nan, eta, length)
