@@ -26,6 +26,7 @@ from afedpg.errors import ConfigError
 from afedpg.validation import check_entry
 
 _FORM = re.compile(r"(?:(?P<file>.*\.py):)?(?P<name>[^:]*)(?::(?P<values>.*))?", re.DOTALL)
+_WORD = re.compile(r"(?<==)\s*(?!(?:true|false|inf|nan)\b)([A-Za-z_][\w./-]*)\s*(?=,|$)")  # without quotes
 
 
 class Spec(NamedTuple):
@@ -45,20 +46,14 @@ def parse(kind: str, text: str) -> Spec:
 
 def _read_values(kind: str, text: str) -> dict[str, Any]:
     """key=value,... with values as in TOML; a word that is none of its values is itself."""
-    try:
-        return dict(tomllib.loads(f"values = {{{text}}}")["values"])
-    except (ValueError, RecursionError):
-        pass
-    values: dict[str, Any] = {}
-    for pair in filter(None, text.split(",")):
-        key, equals, value = pair.partition("=")
-        if not equals or not key.strip().isidentifier():
-            raise ConfigError(f"{kind}: '{text}' is not like key=value,other=value")
+    for written in (text, _WORD.sub(r'"\1"', text)):
         try:
-            values[key.strip()] = tomllib.loads(f"value = {value}")["value"]
+            document = tomllib.loads(f"values = {{{written}}}")
         except (ValueError, RecursionError):
-            values[key.strip()] = value.strip()
-    return values
+            continue
+        if document.keys() == {"values"}:  # a line end may have begun another setting
+            return dict(document["values"])
+    raise ConfigError(f"{kind}: '{text}' is not like key=value,other=value")
 
 
 def absolute(kind: str, text: str) -> str:
