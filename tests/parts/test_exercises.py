@@ -5,6 +5,7 @@ Each is killed in mid-run once. What is killed is a process; the commands that l
 
 from __future__ import annotations
 
+import ast
 import json
 import os
 import re
@@ -131,9 +132,23 @@ def test_it_is_short(exercise: Exercise) -> None:
     assert code_lines(file.read_text()) <= exercise.lines
 
 
+@pytest.mark.parametrize("page", ["extending.md", "native-tasks.md"])
+def test_the_documentation_shows_the_files_as_they_are(page: str) -> None:
+    text = (PARTS.parents[1] / "docs" / page).read_text()
+    shown = dict(re.findall(r"```python title=\"(\S+)\"\n(.*?)```", text, re.DOTALL))
+    files = {name: code for name, code in shown.items() if (PARTS / name).exists()}
+    assert files
+    for name, code in files.items():
+        assert ast.unparse(without_docstring(code)) == ast.unparse(without_docstring((PARTS / name).read_text())), name
+
+
+def without_docstring(text: str) -> ast.Module:
+    module = ast.parse(text)
+    return ast.Module(module.body[1:], []) if ast.get_docstring(module) is not None else module
+
+
 def test_the_count_of_lines_can_fail() -> None:
-    text = '"""Doc."""\n\nimport os  # why\n\n# alone\n\n\ndef f():\n    """Doc\n    on."""\n    return [\n        1\n'
-    text += "    ]\n"
+    text = '"""Doc."""\n\nimport os  # why\n\n# -\n\ndef f():\n    """Doc\n    on."""\n    return [\n        1\n    ]\n'
     assert code_lines(text) == 5
 
 
