@@ -11,10 +11,10 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
-import importlib.util
 import re
 import sys
 import tomllib
+import types
 import typing
 from collections.abc import Callable, Iterator, Mapping
 from functools import cache
@@ -118,26 +118,28 @@ def _bounds(metadata: Mapping[str, Any]) -> str:
     return "".join(f", {text}" for text in texts)
 
 
-@cache
 def load(kind: str, file: str, name: str) -> Callable[..., Any]:
-    """What the file defines under that name. The file is executed once per process."""
-    module = _module(kind, str(Path(file).absolute()))
-    part = getattr(module, name, None)
+    """What the file defines under that name. The file is executed once per process, and again where it was changed."""
+    path = Path(file).absolute()
+    try:
+        source = path.read_bytes()
+    except OSError as error:
+        raise ConfigError(f"{kind}: cannot read {path}: {error.strerror}") from error
+    part = getattr(_module(kind, str(path), source), name, None)
     if not callable(part):
         raise ConfigError(f"{kind}: {file} has no function or class '{name}'")
     return part  # type: ignore[no-any-return]
 
 
 @cache
-def _module(kind: str, path: str) -> Any:
-    name = f"afedpg_parts_{hashlib.sha256(path.encode()).hexdigest()[:12]}_{Path(path).stem}"
-    spec = importlib.util.spec_from_file_location(name, path)
-    if spec is None or spec.loader is None or not Path(path).is_file():
-        raise ConfigError(f"{kind}: cannot read {path}")
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[name] = module  # a dataclass in the file looks its own module up
+def _module(kind: str, path: str, source: bytes) -> types.ModuleType:
+    """Without Python's cache of compiled files, which takes two versions of the same second and size for one."""
+    digest = hashlib.sha256(path.encode() + b"\0" + source).hexdigest()[:12]
+    module = types.ModuleType(f"afedpg_parts_{digest}_{Path(path).stem}")
+    module.__file__ = path
+    sys.modules[module.__name__] = module  # a dataclass in the file looks its own module up
     try:
-        spec.loader.exec_module(module)
+        exec(compile(source, path, "exec"), module.__dict__)
     except Exception as error:  # whatever a user's file raises, they want to know where
         raise ConfigError(f"{kind}: {path} fails: {type(error).__name__}: {error}") from error
     return module
