@@ -24,6 +24,8 @@ from afedpg.cli import main
 from afedpg.config import option
 from afedpg.engine.workloads import CODECS
 from afedpg.errors import ConfigError
+from afedpg.experiments.choices import Choices, parse_method, split_methods
+from afedpg.experiments.jobs import Plan
 from afedpg.printable import printable
 from afedpg.server.aggregators import AGGREGATORS
 from afedpg.server.rules import RECIPES
@@ -168,6 +170,28 @@ def test_a_part_without_fields_is_made_and_a_function_is_itself(tmp_path: Path) 
     file.write_text("class Bare: ...\ndef function(): ...\n")
     assert type(made(f"{file}:Bare")).__name__ == "Bare"
     assert made(f"{file}:function").__name__ == "function"
+
+
+def test_a_file_that_was_changed_is_read_again(tmp_path: Path) -> None:
+    """As a notebook needs it: run.toml has the digest of the code that ran."""
+    file = tmp_path / "own.py"
+    for value in (1, 2, 1):
+        file.write_text(f"class Part:\n    value = {value}\n")
+        assert made(f"{file}:Part").value == value
+
+
+def test_the_figures_take_parts_with_parameters(tmp_path: Path) -> None:
+    file = f"{FILES}/damped.py"
+    texts = split_methods(f"afedpg,{file}:Damped:power=0.7,other=1,{file}:Damped")
+    assert texts == ["afedpg", f"{file}:Damped:power=0.7,other=1", f"{file}:Damped"]
+    half, usual = (parse_method(f"{file}:Damped{values}") for values in (":power=0.25", ""))
+    assert half.label == "Damped:power=0.25 (damped.py)"
+    assert half.name != usual.name
+    settings = [Plan(Choices("smoke", tmp_path, 1)).settings("lq-bandit", method, 3, 0) for method in (half, usual)]
+    assert [each.own().method.power for each in settings] == [0.25, 0.5]  # type: ignore[union-attr]
+    assert settings[0].name != settings[1].name
+    with pytest.raises(ConfigError, match=r"^methods: Damped: power: 9\.0 is outside \[0, 4\]$"):
+        Plan(Choices("smoke", tmp_path, 1)).settings("lq-bandit", parse_method(f"{file}:Damped:power=9"), 3, 0)
 
 
 REGISTRIES = [

@@ -23,6 +23,7 @@ from afedpg.experiments.choices import (
     parse_method,
     parse_own,
     parse_seeds,
+    split_methods,
 )  # fmt: skip
 
 
@@ -61,7 +62,7 @@ def read_choices(options: argparse.Namespace) -> tuple[tuple[str, ...], Choices]
     own_timing = parse_own(options.timing, "timing") if ".py" in (options.timing or "") else None
     timing = "" if own_timing else options.timing or ""
     suited = check_timing(options.id, timing)
-    methods = tuple(parse_method(text) for text in options.methods.split(",")) if options.methods else ()
+    methods = tuple(parse_method(text) for text in split_methods(options.methods)) if options.methods else ()
     return tuple(id for id in check_methods(options.id, methods) if id in suited), Choices(
         scale=options.scale,
         out=Path(options.out or f"reproduced/{options.scale}"),

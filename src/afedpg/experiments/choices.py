@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shlex
 from dataclasses import dataclass
 from pathlib import Path
@@ -32,20 +33,25 @@ SHOWN_TIMINGS = {"heterogeneity": ("straggler", "leader")}  # where a figure has
 
 @dataclass(frozen=True)
 class OwnPart:
-    """A Python function in a user's own file: named on the command line, loaded by whoever needs it."""
+    """A part in a user's own file: named on the command line, loaded by whoever needs it."""
 
     path: str
     function: str
     sha256: str  # of the file: other code is another run
+    values: str = ""  # its parameters, as key=value,...
+
+    @property
+    def written(self) -> str:
+        return f"{self.function}:{self.values}" if self.values else self.function
 
     @property
     def label(self) -> str:
-        return f"{self.function} ({Path(self.path).name})"
+        return f"{self.written} ({Path(self.path).name})"
 
     @property
     def named(self) -> str:
         """As on the command line, in the file's own folder."""
-        return f"{Path(self.path).name}:{self.function}"
+        return f"{Path(self.path).name}:{self.written}"
 
 
 @dataclass(frozen=True)
@@ -141,11 +147,16 @@ def parse_agents(id: str, text: str) -> tuple[int, ...]:
     return named
 
 
+def split_methods(text: str) -> list[str]:
+    """At commas, but for those between a part's own parameters."""
+    return re.split(r",(?!\s*\w+\s*=)", text)
+
+
 def parse_method(text: str) -> Method:
-    """One of the named methods, or FILE.py:FUNCTION."""
+    """One of the named methods, or FILE.py:NAME[:key=value,...]."""
     if ".py" in text:
         own = parse_own(text, "methods")
-        return Method(f"own-{own.function}", own)
+        return Method(f"own-{own.written}", own)
     if text not in METHODS:
         raise ConfigError(f"methods: unknown '{text}'; choose from {', '.join(METHODS)}, or give FILE.py:FUNCTION")
     return Method(text)
@@ -179,8 +190,9 @@ def check_timing(id: str, timing: str) -> tuple[str, ...]:
 
 
 def parse_own(text: str, field: str) -> OwnPart:
-    file, _, function = text.rpartition(":")
-    if not file or not function.isidentifier():
+    file, _, written = text.partition(".py:")
+    file, (function, _, values) = f"{file}.py", written.partition(":")
+    if not function.isidentifier():
         raise ConfigError(f"{field}: '{text}' is not like my_file.py:function")
     path = Path(file).resolve()
     try:
@@ -189,7 +201,7 @@ def parse_own(text: str, field: str) -> OwnPart:
         raise ConfigError(f"{field}: cannot read {file}: {error.strerror}") from error
     import hashlib  # loads OpenSSL, which `--help` need not wait for
 
-    return OwnPart(str(path), function, hashlib.sha256(code).hexdigest())
+    return OwnPart(str(path), function, hashlib.sha256(code).hexdigest(), values)
 
 
 def check_tasks(tasks: tuple[str, ...]) -> tuple[str, ...]:
