@@ -43,7 +43,7 @@ def reset(env, generator):
 
 
 class BalanceEnv(MujocoEnv):
-    metadata = {"render_modes": ["human", "rgb_array", "depth_array", "rgbd_tuple"], "render_fps": 25}  # noqa: RUF012
+    metadata = {"render_modes": ["human", "rgb_array", "depth_array", "rgbd_tuple"], "render_fps": 25}
     native_task = NativeTask(
         observe=observe,
         track=track,
