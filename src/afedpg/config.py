@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import Any
 
 from afedpg.errors import ConfigError
-from afedpg.toml_file import read_toml
 
 SHORT_NAMES = {
     "swimmer": "Swimmer-v4", "hopper": "Hopper-v4", "walker2d": "Walker2d-v4", "humanoid": "Humanoid-v4",
@@ -38,7 +37,6 @@ ENGINES = ("virtual", "local", "ray", "grpc")  # grpc is what `afedpg server` ru
 TIMINGS = ("linear", "straggler", "leader", "equal", "list", "lognormal", "pareto", "trace")
 SHORTEST_LEASE, LONGEST_LEASE = 0.5, 86400.0  # seconds; gRPC's timers hold 24 days
 WIDEST = 1 << 16  # a hidden layer
-PRESETS = Path(__file__).parent / "presets"
 LONGEST_SECONDS = (2**63 - 1) / 1e9  # virtual time is counted in nanoseconds of 63 bits: 292 years
 SHORTEST_ROLLOUT = 16
 STEPS_TOGETHER = 1024  # of all agents between two contributions of one, where T follows N
@@ -393,19 +391,3 @@ def _fit(name: str, value: Any, hint: Any) -> Any:
         return value
     wanted = hint.__name__ if isinstance(hint, type) and not isinstance(hint, types.GenericAlias) else hint
     raise ConfigError(f"{name}: {value!r} is not of type {wanted}")
-
-
-def presets() -> list[str]:
-    """The presets that come with the package, as 'swimmer.paper'."""
-    return sorted(path.name.removesuffix(".toml") for path in PRESETS.glob("*.toml"))
-
-
-def load_preset(task: str, preset: str | Path) -> dict[str, Any]:
-    """The flat settings of a preset of that task, or of a user's own TOML file."""
-    if isinstance(preset, Path) or preset.endswith(".toml"):
-        return flat(read_toml(Path(preset), "preset"))
-    name = f"{task}.{preset}"
-    if name not in presets():
-        known = ", ".join(presets()) or "none"
-        raise ConfigError(f"preset: there is no '{preset}' for {task}; known: {known}, or the path of a .toml file")
-    return flat(read_toml(PRESETS / f"{name}.toml", "preset"))

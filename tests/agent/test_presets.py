@@ -3,7 +3,8 @@
 import pytest
 
 from afedpg.agent.work import EnvironmentWorkload
-from afedpg.config import from_settings, load_preset, presets
+from afedpg.config import from_settings, resolved
+from afedpg.preset import load_preset, presets
 from afedpg.validation import validate
 
 PAPER = {  # alpha, eta, T, K, parameters
@@ -31,4 +32,4 @@ def test_the_papers_table(task):
 @pytest.mark.parametrize("preset", presets())
 def test_every_preset_is_valid(preset):
     task, kind = preset.split(".")
-    validate(from_settings({"task": task} | load_preset(task, kind)))
+    validate(resolved(from_settings({"task": task} | load_preset(task, kind))))

@@ -17,9 +17,10 @@ from afedpg.agent.baselines.mlp import MlpBaseline
 from afedpg.agent.compute import choice
 from afedpg.agent.compute.kernels import CriticKernels
 from afedpg.agent.work import EnvironmentWorkload
-from afedpg.config import from_settings, load_preset, presets
+from afedpg.config import from_settings
 from afedpg.errors import ConfigError
 from afedpg.messages import AgentState, Report, Task, TaskId
+from afedpg.preset import load_preset, presets
 from afedpg.seeding import stream
 
 SMALL = {"hidden": (16, 16), "baseline_hidden": (16,), "agents": 1, "sampler": "gymnasium"}

@@ -8,7 +8,8 @@ from collections.abc import Callable
 import pytest
 from blocks import ROOT
 
-from afedpg.config import Config, from_settings, load_preset, presets
+from afedpg.config import Config, from_settings
+from afedpg.preset import load_preset, presets
 
 PAGE = (ROOT / "docs" / "presets.md").read_text()
 

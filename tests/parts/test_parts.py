@@ -27,8 +27,8 @@ from afedpg.errors import ConfigError
 from afedpg.experiments.choices import Choices, parse_method, split_methods
 from afedpg.experiments.jobs import Plan
 from afedpg.printable import printable
-from afedpg.server.shipped import AGGREGATORS
 from afedpg.server.rules import RECIPES
+from afedpg.server.shipped import AGGREGATORS
 
 NAMES = st.from_regex(r"[A-Za-z_][A-Za-z0-9_-]{0,12}", fullmatch=True)
 KEYS = st.from_regex(r"[a-z_][a-z0-9_]{0,8}", fullmatch=True)

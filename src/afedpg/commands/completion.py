@@ -11,6 +11,7 @@ from afedpg.commands.export import FORMATS
 from afedpg.commands.parser import command
 from afedpg.commands.shells import Argument, Command
 from afedpg.experiments.choices import EXPERIMENTS, SCALES
+from afedpg.preset import presets
 from afedpg.sampling.native.tasks import GYMNASIUM
 
 PLACES = {"RUN": "run", "RUN|HOST:PORT": "run", "FILE": "file", "DIR": "folder"}  # what a metavar stands for
@@ -56,8 +57,8 @@ def _words() -> dict[str, tuple[str, ...]]:
     settings = {
         entry.name: entry.metadata["choices"] or entry.metadata["parts"] for _, entry in configuration.options()
     }
-    presets = dict.fromkeys(name.split(".", 1)[1] for name in configuration.presets())
-    own = {"task": _tasks(), "preset": tuple(presets), "id": (*EXPERIMENTS, "all"), "scale": SCALES, "to": FORMATS}
+    names = dict.fromkeys(name.split(".", 1)[1] for name in presets())
+    own = {"task": _tasks(), "preset": tuple(names), "id": (*EXPERIMENTS, "all"), "scale": SCALES, "to": FORMATS}
     return {**settings, **own}
 
 

@@ -7,8 +7,9 @@ import shlex
 from dataclasses import dataclass
 from pathlib import Path
 
-from afedpg.config import METHODS, PROBLEMS, SHORT_NAMES, TIMINGS, presets
+from afedpg.config import METHODS, PROBLEMS, SHORT_NAMES, TIMINGS
 from afedpg.errors import ConfigError
+from afedpg.preset import presets
 
 EXPERIMENTS = (
     "sample-speedup", "global-time", "heterogeneity", "communication", "long-runs", "timeline", "complexity",

@@ -23,6 +23,7 @@ from afedpg.errors import AfedpgError
 from afedpg.experiments.choices import Choices, Method, OwnPart
 from afedpg.experiments.own import own_of
 from afedpg.messages import Arrival, Vector
+from afedpg.preset import load_preset, presets
 from afedpg.record import checkpoint, database
 from afedpg.record.folder import RunFolder
 from afedpg.runs.parts import Own
@@ -207,12 +208,12 @@ class Plan:
 
 def preset_settings(task: str, preset: str, method: Method) -> dict[str, Any]:
     """The task's preset; `tuned-a3c` instead of `tuned` where a method has its own; the defaults if there is none."""
-    known = configuration.presets()
+    known = presets()
     if preset.endswith(".toml"):
-        return configuration.load_preset(task, preset)
+        return load_preset(task, preset)
     for name in (f"{preset}-{method.name}", preset):
         if f"{task}.{name}" in known:
-            settings = configuration.load_preset(task, name)
+            settings = load_preset(task, name)
             mine = name != preset
             return settings if mine or method.name != "a3c" else {**settings, "eta": A3C_RATE}
     return {"eta": A3C_RATE} if method.name == "a3c" else {}

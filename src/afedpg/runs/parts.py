@@ -18,6 +18,7 @@ from afedpg.errors import ConfigError
 from afedpg.identity import identity
 from afedpg.imports import modules_in, place_of
 from afedpg.messages import Codec, Workload
+from afedpg.preset import load_preset
 from afedpg.record import checkpoint
 from afedpg.record import folder as folders
 from afedpg.server.aggregators import Aggregator
@@ -80,7 +81,7 @@ def check_own(config: Config, own: Own, kinds: tuple[str, ...] = tuple(Own.__dat
 
 def configure(task: str, preset: str | Path | None, settings: Mapping[str, Any], own: Own = Own()) -> Config:
     """Defaults, under the preset, under the settings given; validated, and nothing among them that would be ignored."""
-    base = configuration.load_preset(task, preset) if preset else {}
+    base = load_preset(task, preset) if preset else {}
     settings = configuration.absolute_paths({**base, **settings, "task": task})
     for kind, _ in configuration.PARTS:
         if isinstance(settings.get(kind), str) and settings[kind]:
