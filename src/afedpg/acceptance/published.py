@@ -32,20 +32,25 @@ class Published:
     source: str
 
 
+STORED = "Tianshou's stored runs, -v3: means of 10 seeds over the last 5% of the samples"
 PUBLISHED = (
-    Published("REINFORCE without critic", 3e6,
-              {"swimmer": 35, "hopper": 396, "walker2d": 412, "humanoid": 438}, "Tianshou examples/mujoco, -v3"),
+    Published("REINFORCE without critic", 3e6, {"swimmer": 35, "hopper": 396, "walker2d": 412, "humanoid": 438},
+              "Tianshou examples/mujoco, -v3: the highest point of the mean curve"),
     Published("VPG with GAE critic", 3e6,
               {"swimmer": 52, "hopper": 817, "walker2d": 475}, "Spinning Up benchmark curves"),
-    Published("A2C", 1e6,
-              {"swimmer": 37, "hopper": 1253, "walker2d": 1092, "humanoid": 1726}, "Tianshou examples/mujoco, -v3"),
-    Published("A2C", 3e6,
-              {"swimmer": 40, "hopper": 1609, "walker2d": 1805, "humanoid": 5317}, "Tianshou examples/mujoco, -v3"),
-    Published("NPG", 1e6,
-              {"swimmer": 32, "hopper": 1915, "walker2d": 2503, "humanoid": 765}, "Tianshou examples/mujoco, -v3"),
-    Published("PPO", 1e6, {"hopper": 2383, "walker2d": 2288, "humanoid": 716}, "CleanRL, -v4"),
-    Published("PPO", 3e6,
-              {"swimmer": 81, "hopper": 3128, "walker2d": 4896, "humanoid": 1360}, "Tianshou examples/mujoco, -v3"),
+    Published("A2C", 1e6, {"swimmer": 37, "hopper": 1213, "walker2d": 1145, "halfcheetah": 1882, "ant": 3509,
+                           "humanoid": 1549}, STORED),
+    Published("A2C", 3e6, {"swimmer": 39, "hopper": 1336, "walker2d": 1565, "halfcheetah": 2304, "ant": 5083,
+                           "humanoid": 5126}, STORED),
+    Published("NPG", 1e6, {"swimmer": 28, "hopper": 1893, "walker2d": 2393, "halfcheetah": 3396, "ant": 2256,
+                           "humanoid": 734}, STORED),
+    Published("TRPO", 1e6, {"swimmer": 38, "hopper": 1927, "walker2d": 3763, "halfcheetah": 4376, "ant": 2753,
+                            "humanoid": 802}, STORED),
+    Published("PPO", 1e6, {"swimmer": 66, "hopper": 2356, "walker2d": 3505, "halfcheetah": 5708, "ant": 3207,
+                           "humanoid": 763}, STORED),
+    Published("PPO", 1e6, {"hopper": 2383, "walker2d": 2288, "halfcheetah": 1443, "humanoid": 716}, "CleanRL, -v4"),
+    Published("PPO", 3e6, {"swimmer": 79, "hopper": 2736, "walker2d": 4473, "halfcheetah": 7253, "ant": 3852,
+                           "humanoid": 1289}, STORED),
     Published("APPO", 1e7,
               {"swimmer": 117, "hopper": 2793, "walker2d": 5488, "humanoid": 5439}, "Sample Factory, -v4"),
 )  # fmt: skip
