@@ -17,3 +17,9 @@ class Unwelcome(AfedpgError):
     """A server will not have this agent, however often it comes back: somebody must change something first."""
 
     exit_code = 3
+
+
+class BrokenPart(AfedpgError):
+    """A part of the user's own answered what no step can be made of. Raised in the middle of a server step, which is
+    then left half done: the state is not stored.
+    """

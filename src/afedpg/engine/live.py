@@ -24,7 +24,7 @@ from afedpg.engine.members import LONGEST_PAUSE, Member, Port, describe
 from afedpg.engine.own_schedules import BadSchedule
 from afedpg.engine.stall import Stall
 from afedpg.engine.trace import TraceWriter
-from afedpg.errors import AfedpgError
+from afedpg.errors import AfedpgError, BrokenPart
 from afedpg.messages import CloseRound, Event, Fetch, Join, Leave, Outcome, Rejected, Report, Revoke, Task
 
 TICK_SECONDS = 0.1
@@ -222,7 +222,7 @@ class LiveEngine:
                 self._rejected(outcome.rejected)
                 for task in outcome.tasks:
                     self._hand_out(task)
-        except BadSchedule as error:  # raised within the fold: what it left half done is not stored
+        except (BadSchedule, BrokenPart) as error:  # raised within the fold: what it left half done is not stored
             self.fail(error)
         except AfedpgError as error:  # raised before the fold or after it, never within
             self.consistent = True

@@ -29,6 +29,7 @@ from afedpg.server.state import statistics_from_tree, statistics_to_tree
 NANOSECONDS = 1_000_000_000
 LAST = 2**63 - 1  # nanosecond a checkpoint can hold: 292 years
 MOST_REFUSALS = 10  # per agent, with no gradient applied: theta stands still, so what is refused stays refused
+MOST_KEPT = 10_000  # events per agent without a server step
 
 
 class Kind(IntEnum):
@@ -61,6 +62,7 @@ class VirtualEngine:
     handed_out: list[int] = field(default_factory=list)  # how many Tasks each agent was given
     pace: list[float] = field(default_factory=list)  # seconds of each agent's present gradient, where it fetches late
     refused: Counter[int] = field(default_factory=Counter)  # agent -> reports, since a gradient was last applied
+    kept: int = 0  # events since a contribution was used, or dropped
     consistent: bool = True  # between events: only then may the run be stored
 
     @property
@@ -112,6 +114,7 @@ class VirtualEngine:
         self.consistent = True
         if event is not None:
             self._count_refusals(outcome)
+            self._count_kept(outcome)
 
     @cached_property
     def late_fetch(self) -> bool:
@@ -127,6 +130,12 @@ class VirtualEngine:
             count = self.refused.total()
             if count >= MOST_REFUSALS * self.agents and self.refused.keys() >= self._at_work():
                 raise DeadEnd(f"{count} reports in a row refused, the last of agent {agent_id}: {reason}")
+
+    def _count_kept(self, outcome: Outcome) -> None:
+        """An aggregator that only ever keeps what agents send would go on for ever."""
+        self.kept = 0 if outcome.arrivals or outcome.unused else self.kept + 1
+        if self.kept > MOST_KEPT * self.agents:
+            raise DeadEnd(f"the aggregator made no step of the last {self.kept} events")
 
     def _at_work(self) -> set[int]:
         """Those whose report will come."""

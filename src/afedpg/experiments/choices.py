@@ -13,6 +13,7 @@ from afedpg.preset import presets
 
 EXPERIMENTS = (
     "sample-speedup", "global-time", "heterogeneity", "communication", "long-runs", "timeline", "complexity",
+    "learners",
 )  # fmt: skip
 SCALES = ("smoke", "short", "full")
 FEDERATED = ("afedpg", "fedpg", "afedpg-vanilla", "a3c")
@@ -24,6 +25,7 @@ SUITABLE = {  # the methods each experiment can show
     "long-runs": FEDERATED,
     "timeline": FEDERATED,
     "complexity": ("pg-plain", "pg", "fedpg", "afedpg", "afedpg-vanilla"),
+    "learners": ("afedppo",),
 }
 TEAMS = dict.fromkeys(("sample-speedup", "long-runs"), (1, 2, 4, 8))  # where the number of agents is what varies
 BESIDE = {"heterogeneity": "fedpg"}  # there in any case: what the others are compared with

@@ -10,6 +10,7 @@ import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from afedpg.errors import BrokenPart
 from afedpg.messages import (
     Arrival,
     CloseRound,
@@ -104,6 +105,8 @@ def _report(rule: ServerRule, state: ServerState, given: Given) -> Outcome:
     del state.outstanding[agent_id]
     state.late.discard(agent_id)
     answer = rule.aggregator.take(given, state.memory, _here(state))
+    if not isinstance(answer, Use | Keep | Drop):
+        raise BrokenPart(f"aggregator: {type(rule.aggregator).__name__} answered {answer!r}, not Use, Keep or Drop")
     if isinstance(answer, Drop):
         state.unused += 1
         state.samples += report.stats.steps
@@ -146,6 +149,10 @@ def _step(rule: ServerRule, state: ServerState, use: Use) -> list[Arrival]:
 
     Zeros count as an arrival and move nothing: mixed in, they would make a step along the old direction.
     """
+    if not use.reports or use.direction.shape != state.theta.shape:
+        sizes = f"a direction of {use.direction.size} numbers, theta has {state.theta.size}"
+        name = type(rule.aggregator).__name__
+        raise BrokenPart(f"aggregator: {name} answered with {len(use.reports)} reports and {sizes}")
     first = use.reports[0]
     alone = len(use.reports) == 1
     version = first.version if use.version is None else use.version
