@@ -1,4 +1,4 @@
-"""An aggregator of the user's own that answers what no step can be made of: one line, and nothing is stored half done."""
+"""An aggregator of one's own that answers what no step can be made of: one line, and nothing is stored half done."""
 
 from __future__ import annotations
 
