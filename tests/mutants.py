@@ -52,6 +52,7 @@ COMPUTE = "tests/compute/test_compute_kernels.py"
 ACTIVATIONS = "tests/agent/test_activations.py"
 CLIPPED = "tests/agent/test_clipped.py"
 LATE = "tests/engine/test_late_fetch.py"
+NATURAL = "tests/agent/test_natural.py"
 
 
 @dataclass(frozen=True)
@@ -440,6 +441,12 @@ MUTANTS = [
            "self.pace[agent_id] * (1 - self.timing.update_share)", "0.0", f"{LATE} takes_the_agents_seconds"),
     Mutant("late fetch: the Task is the one of before the rollout", "engine/virtual.py",
            "self.timing.update_share if fetched else 1.0", "1.0", f"{LATE} takes_the_agents_seconds"),
+    Mutant("natural: damping is forgotten", "agent/estimators/natural.py",
+           "product(along) + damping * along", "product(along)", f"{NATURAL} dense"),
+    Mutant("natural: steps of conjugate gradient are not conjugate", "agent/estimators/natural.py",
+           "along = rest + square / before * along", "along = rest.copy()", f"{NATURAL} dense"),
+    Mutant("natural: the length is of half the divergence", "agent/estimators/natural.py",
+           "math.sqrt(2 * self.kl / gain)", "math.sqrt(self.kl / gain)", f"{NATURAL} divergence"),
 ]  # fmt: skip
 
 

@@ -29,7 +29,7 @@ METHODS: dict[str, dict[str, Any]] = {  # with the settings that a method brings
     },
 }  # fmt: skip
 SINGLE_AGENT = ("pg", "pg-plain")  # baselines of one agent
-ESTIMATORS = ("gae", "reinforce", "a3c", "clipped")
+ESTIMATORS = ("gae", "reinforce", "a3c", "clipped", "natural")
 AGGREGATORS = ("each", "all", "rennala", "malenia", "fedbuff", "fedasync", "ringmaster")
 CODECS = ("float32",)
 SCHEDULES = ("constant", "linear", "global", "fosp")

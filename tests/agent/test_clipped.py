@@ -329,6 +329,7 @@ def test_rollouts_joined_are_one_trajectory(data, steps, rollouts, count):
     found = gae(joined, values, joined.cut_observations.astype(np.float64).sum(axis=1), 0.9, 0.8)
     right = gae(whole, values, whole.cut_observations.astype(np.float64).sum(axis=1), 0.9, 0.8)
     np.testing.assert_allclose(found, right, rtol=1e-12)
+    np.testing.assert_array_equal(joined.cut_steps, whole.cut_steps)
     np.testing.assert_array_equal(state["window_log_prob"], np.arange(begin, len(ends)))
     np.testing.assert_array_equal(joined.actions, np.arange(begin, len(ends)))
 

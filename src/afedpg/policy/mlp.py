@@ -11,7 +11,7 @@ A policy of one's own is any torch.nn.Module with the three methods of `OwnModul
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
@@ -107,6 +107,20 @@ class MlpPolicy:
             return entropy.expand(len(observations))
         log_p = torch.log_softmax(self._outputs(tensors, observations), 1)
         return -(log_p.exp() * log_p).sum(1)
+
+    def fisher(self, tensors: Tensors, observations: Tensor) -> tuple[Tensor, Callable[[Tensor], Tensor]]:
+        """What the distributions are made of [T, n], and u -> F_s u, the Fisher information of one action by these."""
+        import torch
+
+        output = self._outputs(tensors, observations)
+        if not self.gaussian:
+            p = torch.softmax(output.detach(), 1)
+            return output, lambda u: p * (u - (p * u).sum(1, keepdim=True))
+        mean = torch.tanh(output) if self.mean == "tanh" else output
+        log_std = tensors["log_std"].expand_as(mean)
+        precision = torch.exp(-2 * log_std.detach())
+        metric = torch.cat([precision, torch.full_like(precision, 2.0)], 1)
+        return torch.cat([mean, log_std], 1), lambda u: metric * u
 
     def values(self, tensors: Tensors, observations: Tensor) -> Tensor:
         """a3c's shared value estimate: [T, obs] -> [T]"""

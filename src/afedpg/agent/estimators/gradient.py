@@ -6,6 +6,7 @@ computes that sum, in float32; otherwise torch does, in theta's own precision.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -45,7 +46,7 @@ def weighted_score(
     """sum_t w_t grad log pi(a_t|s_t): one forward and one backward pass over all steps."""
     if kernels is not None:
         return kernels.score_gradient(theta, rollout.observations, rollout.actions, weights)
-    tensors, observations, actions = _inputs(policy, theta, rollout, device)
+    tensors, observations, actions = inputs(policy, theta, rollout, device)
     log_prob = policy.log_prob(tensors, observations, actions)
     return _gradient((log_prob * to_torch(weights, log_prob.dtype, device)).sum(), tensors)
 
@@ -59,7 +60,7 @@ def log_probs(
     import torch
 
     with torch.no_grad():
-        tensors, observations, actions = _inputs(policy, theta, rollout, device)
+        tensors, observations, actions = inputs(policy, theta, rollout, device)
         found = policy.log_prob(tensors, observations, actions)
     row: Row = found.cpu().numpy().astype(np.float64)
     return row
@@ -76,7 +77,7 @@ def a3c(
     """
     import torch
 
-    tensors, observations, actions = _inputs(policy, theta, rollout, device)
+    tensors, observations, actions = inputs(policy, theta, rollout, device)
     after = to_torch(rollout.cut_observations, observations.dtype, device)
     values = policy.values(tensors, torch.cat([observations, after]))
     cut_values = values[rollout.steps :].detach().cpu().numpy().astype(np.float64)
@@ -87,7 +88,7 @@ def a3c(
     return _gradient(gain.mean(), tensors)
 
 
-def _inputs(
+def inputs(
     policy: Policy, theta: NDArray[Any], rollout: Rollout, device: str
 ) -> tuple[dict[str, Tensor], Tensor, Tensor]:
     import torch
@@ -102,10 +103,16 @@ def _inputs(
 def _gradient(objective: Tensor, tensors: dict[str, Tensor]) -> NDArray[Any]:
     import torch
 
-    parts = torch.autograd.grad(objective, list(tensors.values()), allow_unused=True)
-    flat = [
+    return flat(torch.autograd.grad(objective, list(tensors.values()), allow_unused=True), tensors)
+
+
+def flat(parts: Sequence[Tensor | None], tensors: dict[str, Tensor]) -> NDArray[Any]:
+    """A derivative by each tensor, as theta's vector; zero where there is none."""
+    import torch
+
+    rows = [
         torch.zeros_like(tensor).reshape(-1) if part is None else part.reshape(-1)
         for tensor, part in zip(tensors.values(), parts, strict=True)
     ]
-    gradient: NDArray[Any] = torch.cat(flat).cpu().numpy()
-    return gradient
+    vector: NDArray[Any] = torch.cat(rows).detach().cpu().numpy()
+    return vector
