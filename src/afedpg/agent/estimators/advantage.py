@@ -27,14 +27,14 @@ def next_values(rollout: Rollout, values: Row, cut_values: Row) -> Row:
 def gae(rollout: Rollout, values: Row, cut_values: Row, gamma: float, gae_lambda: float) -> Row:
     """A_t = delta_t + gamma lambda A_{t+1} within an episode, delta_t = r_t + gamma V(s_{t+1}) - V(s_t)."""
     following = next_values(rollout, values, cut_values)
-    return _gae(rollout.rewards, values, following, rollout.terminated | rollout.truncated, gamma, gae_lambda)
+    return discounted(rollout.rewards, values, following, rollout.terminated | rollout.truncated, gamma, gae_lambda)
 
 
 def bootstrapped_returns(rollout: Rollout, cut_values: Row, gamma: float) -> Row:
     """G_t = r_t + gamma G_{t+1}, with the value of what came after where an episode was cut."""
     zeros = np.zeros(rollout.steps)
     following = next_values(rollout, zeros, cut_values)
-    return _gae(rollout.rewards, zeros, following, rollout.terminated | rollout.truncated, gamma, 1.0)
+    return discounted(rollout.rewards, zeros, following, rollout.terminated | rollout.truncated, gamma, 1.0)
 
 
 def returns_from_start(rollout: Rollout, gamma: float) -> Row:
@@ -51,7 +51,10 @@ def standardized(advantages: Row) -> Row:
 
 
 @jit
-def _gae(rewards: Row, values: Row, following: Row, ended: NDArray[np.bool_], gamma: float, gae_lambda: float) -> Row:
+def discounted(
+    rewards: Row, values: Row, following: Row, ended: NDArray[np.bool_], gamma: float, gae_lambda: float
+) -> Row:
+    """The recursion itself; nothing comes back over a step that `ended`."""
     advantages = np.empty_like(values)
     running = 0.0
     for t in range(len(rewards) - 1, -1, -1):

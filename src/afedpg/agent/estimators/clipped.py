@@ -19,7 +19,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from afedpg.agent.estimators.advantage import Row, gae, standardized
-from afedpg.agent.estimators.estimator import Estimator, Tools
+from afedpg.agent.estimators.average import Averaging
+from afedpg.agent.estimators.estimator import Tools
 from afedpg.config import option
 from afedpg.errors import ConfigError
 from afedpg.messages import AgentState, Contribution, Floats, Group, Task, Vector
@@ -45,7 +46,7 @@ class Parts(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Clipped(Estimator):
+class Clipped(Averaging):
     """Local epochs of PPO's clipped objective from the newest parameters, which are fetched after the rollout."""
 
     epochs: int = option(10, "passes over one rollout; over K of them, a K-th each", at_least=1, at_most=1000)
@@ -78,7 +79,8 @@ class Clipped(Estimator):
         return np.concatenate([value, np.zeros(rest)])
 
     def start(self, tools: Tools, generator: np.random.Generator) -> AgentState:
-        return {"clipped_stream": freeze(generator), "clipped_fits": np.zeros(1, np.int64)}
+        own = {"clipped_stream": freeze(generator), "clipped_fits": np.zeros(1, np.int64)}
+        return {**own, **self.start_average()}
 
     def estimate(
         self, tools: Tools, state: AgentState, task: Task, rollout: Rollout
@@ -92,7 +94,7 @@ class Clipped(Estimator):
         log_prob = tools.log_probs(state["theta"], rollout)
         window, past = self._window(state, replace(rollout, rewards=rollout.rewards * scale), log_prob)
         joined = replace(window, rewards=window.rewards / scale)
-        advantages, targets = self._advantages(tools, here.value, joined)
+        average, advantages, targets = self._advantages(tools, state, here.value, rollout, joined)
         fits = int(state["clipped_fits"][0])
         shuffle = thaw(state["clipped_stream"])
         count = max(1, round(self.epochs * rollout.steps / joined.steps))
@@ -116,8 +118,8 @@ class Clipped(Estimator):
             },
             extra={"kl": told["last_kl"], "clipped": told["clipped"]},
         )
-        new = {**past, "theta": policy.theta, "clipped_stream": freeze(shuffle), "clipped_fits": np.array([fits + 1])}
-        return new, contribution
+        new = {"theta": policy.theta, "clipped_stream": freeze(shuffle), "clipped_fits": np.array([fits + 1])}
+        return {**past, **average, **new}, contribution
 
     def _rate(self, tools: Tools, task: Task) -> float:
         """Falls with the server's iteration, which every agent knows."""
@@ -161,8 +163,10 @@ class Clipped(Estimator):
         parts += [policy.first, value.first] if self.share == "both" else []
         return np.concatenate([*parts, [policy.steps, value.steps]]).astype(np.float32)
 
-    def _advantages(self, tools: Tools, value: Floats, rollout: Rollout) -> tuple[Row, Row]:
-        """And what the critic is fitted to."""
+    def _advantages(
+        self, tools: Tools, state: AgentState, value: Floats, new: Rollout, rollout: Rollout
+    ) -> tuple[AgentState, Row, Row]:
+        """And what the critic is fitted to; of the joined rollouts, with the values as they are now."""
         from afedpg.agent.estimators.torch_ppo import values_in_torch
 
         seen = np.concatenate([rollout.observations, rollout.cut_observations])
@@ -171,8 +175,10 @@ class Clipped(Estimator):
         else:
             values = tools.critic.values(value, seen)
         within, beyond = values[: rollout.steps], values[rollout.steps :]
+        if self.average_reward:
+            return self.averaged(state, new, rollout, within, beyond, tools.settings.gae_lambda)
         advantages = gae(rollout, within, beyond, tools.settings.gamma, tools.settings.gae_lambda)
-        return advantages, advantages + within
+        return {}, advantages, advantages + within
 
     def _window(self, state: AgentState, rollout: Rollout, log_prob: Row) -> tuple[Rollout, AgentState]:
         """The last K rollouts as one, and the same as arrays of the state. An episode that one rollout was cut in and
