@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
@@ -84,7 +86,7 @@ def test_a_contribution_is_as_long_as_its_divergence(policy):
     theta, rollout, _ = made(policy)
     kl, damping, tools = 1e-6, 0.01, Tools(policy, AgentConfig(baseline="none"), 3)
     task = Task(TaskId(0, 0), 0, theta, 0)
-    _, contribution = Natural(iterations=400, damping=damping, kl=kl).estimate(tools, {}, task, rollout)
+    _, contribution = Natural(iterations=400, damping=damping, kl=kl, every=1).estimate(tools, {}, task, rollout)
     x = torch.tensor(rollout.observations, dtype=torch.float64)
     step = np.asarray(contribution.vector)
     modelled = step @ dense(policy, theta, rollout) @ step / 2
@@ -125,6 +127,15 @@ def test_a_policy_of_ones_own_has_the_fisher_of_its_log_probabilities():
     found = solve(fisher(tools, theta, rollout), advantage_gradient(policy, theta, rollout, advantages), 100, 0.1)
     assert np.linalg.norm(found - right) < 1e-6 * np.linalg.norm(right)
     assert set(leaves(policy.layout, torch.tensor(theta))) == {"layer.weight", "layer.bias"}
+
+
+@each
+def test_every_third_state_is_a_rollout_of_those(policy):
+    theta, rollout, _ = made(policy)
+    tools, vector = Tools(policy, AgentConfig(), 3), np.random.default_rng(1).normal(size=theta.size)
+    fewer = replace(rollout, observations=rollout.observations[::3], actions=rollout.actions[::3])
+    found = fisher(tools, theta, rollout, every=3)(vector)
+    np.testing.assert_allclose(found, dense(policy, theta, fewer) @ vector, rtol=1e-6, atol=1e-9)
 
 
 def test_without_a_gradient_there_is_no_step():

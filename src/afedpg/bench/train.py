@@ -6,7 +6,7 @@ Three things take turns in one process, one thread, report after report, in proc
     training             rollout, gradient, critic, fold, journal and run.db of one report
     A2C                  Stable-Baselines3 with the same network and T, one environment (pip install "afedpg[bench]")
 
-The critic is that of the preset whose returns are claimed.
+The critic is that of the preset whose returns are claimed. On Hopper the learners are compared as well: bench/learners.py.
 """
 
 from __future__ import annotations
@@ -15,24 +15,20 @@ import importlib.util
 import statistics
 import tempfile
 import time
-import warnings
-from collections.abc import Callable, Sequence
-from pathlib import Path
+from collections.abc import Sequence
 from typing import Any
 
 import torch
 
-from afedpg.bench import sampler
+from afedpg.bench import learners, sampler
 from afedpg.bench.rows import compared
 from afedpg.config import Config
-from afedpg.engine.federation import Federation
 from afedpg.errors import AfedpgError
-from afedpg.messages import OBSERVATIONS, Join
-from afedpg.record import folder
-from afedpg.record.recorder import Recorder
-from afedpg.runs.parts import Own, configure, prepare
+from afedpg.messages import OBSERVATIONS
+from afedpg.runs.parts import configure
 
 PRESETS = {"swimmer": "paper", "hopper": "tuned", "walker2d": "tuned", "humanoid": "tuned"}
+LEARNERS = ("hopper",)  # that are compared too: see bench/learners.py
 LIMIT, OURS, A2C = sampler.LIMIT, "training", "Stable-Baselines3 A2C"
 
 
@@ -54,6 +50,8 @@ def run(tasks: Sequence[str] = tuple(PRESETS), rounds: int = 9) -> list[dict[str
         to_limit, to_a2c = (f"{mine[name]['ratio']:.3f}" if name in mine else "-" for name in (LIMIT, A2C))
         print(f"{cells}{to_limit:>12}{to_a2c:>10}", flush=True)
         rows += mine.values()
+        if task in LEARNERS:
+            rows += learners.run(task, rounds, PRESETS[task])
     if importlib.util.find_spec("stable_baselines3") is None:
         print('without A2C: `pip install "afedpg[bench]"` brings it')
     return rows
@@ -62,28 +60,23 @@ def run(tasks: Sequence[str] = tuple(PRESETS), rounds: int = 9) -> list[dict[str
 def _measure(task: str, rounds: int) -> dict[str, list[float]]:
     """Steps per second of each, one entry per report; the first report warms everything up."""
     config = configure(task, PRESETS.get(task), {"agents": 1, "iterations": rounds + 1})
-    workload, rule, server = prepare(config, Own())  # first: it names what is wrong with a task
-    physics, learn = _physics(config), _a2c(config)
     speeds: dict[str, list[float]] = {LIMIT: [], OURS: [], A2C: []}
     with tempfile.TemporaryDirectory() as place:
-        recorder = Recorder(folder.create(Path(place) / "run", config), config)
-        federation = Federation(rule, server, recorder)
-        state = workload.start(0)
-        [work] = federation.apply(Join(0), 0.0).tasks
-        for count in range(rounds + 1):
+        training = learners.Training(config, place)  # first: it names what is wrong with a task
+        physics, learn = _physics(config), learners.stable_baselines("A2C", config, torch.nn.ReLU)
+        for _ in range(rounds + 1):
             # the same theta~ and statistics: as a policy changes, so do the contacts, and the physics' own speed
             if physics is not None:
-                physics.theta, physics.statistics = work.theta.copy(), work.statistics.get(OBSERVATIONS)
+                given = training.task
+                physics.theta, physics.statistics = given.theta.copy(), given.statistics.get(OBSERVATIONS)
             start = time.thread_time()
-            state, report = workload.work(state, work)
-            [work] = federation.apply(report, float(count)).tasks
-            speeds[OURS].append(report.stats.steps / (time.thread_time() - start))
+            speeds[OURS].append(training.report() / (time.thread_time() - start))
             if physics is not None:
                 speeds[LIMIT].append(physics.round()[LIMIT])
             if learn is not None:
                 start = time.thread_time()
                 speeds[A2C].append(learn() / (time.thread_time() - start))
-        recorder.close(finished=False)
+        training.close()
     return {name: values[1:] for name, values in speeds.items()}
 
 
@@ -93,23 +86,3 @@ def _physics(config: Config) -> sampler.Bench | None:
         return sampler.Bench.make(config.environment, (config.agent.hidden, config.agent.steps))
     except AfedpgError:
         return None
-
-
-def _a2c(config: Config) -> Callable[[], int] | None:
-    if config.synthetic or importlib.util.find_spec("stable_baselines3") is None:
-        return None
-    import gymnasium
-    from stable_baselines3 import A2C as Model
-
-    agent = config.agent
-    shape = {"net_arch": list(agent.hidden), "activation_fn": torch.nn.ReLU}
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # older task versions are asked for on purpose
-        env = gymnasium.make(config.environment)  # as its users make it
-    model = Model("MlpPolicy", env, n_steps=agent.steps, policy_kwargs=shape, device="cpu", seed=config.seed)
-
-    def learn() -> int:
-        model.learn(agent.steps, reset_num_timesteps=False)
-        return agent.steps
-
-    return learn

@@ -79,7 +79,7 @@ class Clipped(Averaging):
         return np.concatenate([value, np.zeros(rest)])
 
     def start(self, tools: Tools, generator: np.random.Generator) -> AgentState:
-        own = {"clipped_stream": freeze(generator), "clipped_fits": np.zeros(1, np.int64)}
+        own: AgentState = {"clipped_stream": freeze(generator), "clipped_fits": np.zeros(1, np.int64)}
         return {**own, **self.start_average()}
 
     def estimate(
@@ -118,7 +118,11 @@ class Clipped(Averaging):
             },
             extra={"kl": told["last_kl"], "clipped": told["clipped"]},
         )
-        new = {"theta": policy.theta, "clipped_stream": freeze(shuffle), "clipped_fits": np.array([fits + 1])}
+        new: AgentState = {
+            "theta": policy.theta,
+            "clipped_stream": freeze(shuffle),
+            "clipped_fits": np.array([fits + 1]),
+        }
         return {**past, **average, **new}, contribution
 
     def _rate(self, tools: Tools, task: Task) -> float:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -35,6 +35,7 @@ class Natural(Gae):
 
     iterations: int = option(10, "of conjugate gradient", at_least=1, at_most=10_000)
     damping: float = option(0.1, "added to the Fisher information's diagonal", at_least=0, at_most=1e6)
+    every: int = option(2, "the Fisher information is averaged over every n-th state of the rollout", at_least=1)
     kl: float = option(0.01, "divergence of the policy that a contribution is as long as", above=0, at_most=1e3)
 
     def estimate(
@@ -43,7 +44,8 @@ class Natural(Gae):
         fitted, advantages = self.advantages(tools, state, rollout)
         device, kernels = tools.settings.device, tools.kernels
         uphill = advantage_gradient(tools.policy, task.theta, rollout, advantages, device, kernels)
-        direction = solve(fisher(tools, task.theta, rollout), uphill, self.iterations, self.damping)
+        product = fisher(tools, task.theta, rollout, self.every)
+        direction = solve(product, uphill, self.iterations, self.damping)
         gain = _dot(uphill.astype(np.float64), direction)
         length = math.sqrt(2 * self.kl / gain) if gain > 0 else 0.0
         return fitted, Contribution((length * direction).astype(uphill.dtype))
@@ -71,17 +73,22 @@ def _dot(one: Vector, other: Vector) -> float:
     return float((one * other).sum())
 
 
-def fisher(tools: Tools, theta: NDArray[Any], rollout: Rollout) -> Product:
-    """v -> F v. A policy of one's own tells its log_prob alone: F is then the mean of its gradients' outer products."""
+def fisher(tools: Tools, theta: NDArray[Any], rollout: Rollout, every: int = 1) -> Product:
+    """v -> F v, over every n-th state.
+
+    A policy of one's own tells its log_prob alone: F is then the mean of its gradients' outer products.
+    """
+    seen, done = rollout.observations[::every].copy(), rollout.actions[::every].copy()
     kernels = tools.kernels
     if kernels is not None:
-        return lambda v: kernels.fisher_product(theta, rollout.observations, v)
-    tensors, observations, actions = inputs(tools.policy, theta, rollout, tools.settings.device)
+        return lambda v: kernels.fisher_product(theta, seen, v)
+    states = replace(rollout, observations=seen, actions=done)
+    tensors, observations, actions = inputs(tools.policy, theta, states, tools.settings.device)
     if isinstance(tools.policy, MlpPolicy):
         outputs, metric = tools.policy.fisher(tensors, observations)
     else:
         outputs, metric = tools.policy.log_prob(tensors, observations, actions), lambda slopes: slopes
-    return _curvature(outputs, metric, tensors, rollout.steps)
+    return _curvature(outputs, metric, tensors, len(seen))
 
 
 def _curvature(outputs: Tensor, metric: Callable[[Tensor], Tensor], tensors: dict[str, Tensor], count: int) -> Product:
