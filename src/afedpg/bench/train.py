@@ -6,7 +6,7 @@ Three things take turns in one process, one thread, report after report, in proc
     training             rollout, gradient, critic, fold, journal and run.db of one report
     A2C                  Stable-Baselines3 with the same network and T, one environment (pip install "afedpg[bench]")
 
-The critic is that of the preset whose returns are claimed. On Hopper the learners are compared as well: bench/learners.py.
+The critic is that of the preset whose returns are claimed. On Hopper learners are compared too: see bench/learners.py.
 """
 
 from __future__ import annotations
