@@ -34,7 +34,8 @@ AGGREGATORS = ("each", "all", "rennala", "malenia", "fedbuff", "fedasync", "ring
 CODECS = ("float32",)
 SCHEDULES = ("constant", "linear", "global", "fosp")
 ENGINES = ("virtual", "local", "ray", "grpc")  # grpc is what `afedpg server` runs
-TIMINGS = ("linear", "straggler", "leader", "equal", "list", "lognormal", "pareto", "trace")
+TIMINGS = ("linear", "sqrt", "straggler", "leader", "equal", "list", "lognormal", "pareto", "trace")
+TRANSFERS = ("equal", "sqrt", "linear")
 SHORTEST_LEASE, LONGEST_LEASE = 0.5, 86400.0  # seconds; gRPC's timers hold 24 days
 WIDEST = 1 << 16  # a hidden layer
 LONGEST_SECONDS = (2**63 - 1) / 1e9  # virtual time is counted in nanoseconds of 63 bits: 292 years
@@ -107,6 +108,11 @@ class TimingConfig:
     silent: tuple[int, ...] = option((), "agents that never answer")
     late: dict[str, float] = option({}, "agents that join later, as AGENT=SECONDS")
     drop: dict[str, float] = option({}, "agents that leave, as AGENT=SECONDS")
+    latency: float = option(0.0, "seconds that a message of the first agent takes, a Task or a report", at_least=0)
+    bandwidth: float = option(0.0, "bytes per second of the first agent's messages; 0: any number at once", at_least=0)
+    transfer: str = option(
+        "equal", "how agents' messages differ: the i-th agent's take 1, sqrt(i) or i times the first one's", TRANSFERS
+    )
     update_share: float = option(
         0.1, "estimators that fetch late: share of a gradient's seconds from fetch to report", at_least=0, at_most=1
     )

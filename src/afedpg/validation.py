@@ -106,6 +106,11 @@ def _check_timing(config: Config) -> None:
     for name, seconds in times.items():
         lasts = "seconds per gradient; virtual time ends after 292 years"
         _require(seconds < LONGEST_SECONDS, f"{name}: {seconds:g} {lasts}")
+    costs = timing.latency > 0 or timing.bandwidth > 0
+    _require(costs or timing.transfer == "equal", "transfer: only used with --latency or --bandwidth")
+    _require(
+        timing.latency < LONGEST_SECONDS, f"latency: {timing.latency:g} seconds; virtual time ends after 292 years"
+    )
     _require(timing.timing != "trace" or bool(timing.trace), "trace: name the CSV file to play back")
     named = {
         "silent": {str(agent): 0.0 for agent in timing.silent},

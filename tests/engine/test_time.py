@@ -240,3 +240,50 @@ def test_ten_thousand_agents_of_all_speeds():
     counts = np.bincount([agent for agent, _ in arrivals], minlength=10_000)
     times = np.array(lognormal(10_000, 1.0, 1.0, 0).compute_seconds)
     assert np.all(np.abs(counts - arrivals[-1][1] / times) <= 1)
+
+
+@pytest.mark.parametrize(
+    ("law", "factors"), [("equal", (1, 1, 1)), ("sqrt", (1, 2**0.5, 3**0.5)), ("linear", (1, 2, 3))]
+)
+def test_messages_take_the_seconds_of_their_law(law, factors):
+    """h_i + kappa_i: 10 parameters of 4 bytes up and down, 80 bytes at 160 a second, and twice the latency."""
+    arrived = {agent: [] for agent in range(3)}
+
+    def note(arrival, seconds, theta):
+        arrived[arrival.agent].append(seconds)
+
+    settings = {"agents": 3, "iterations": 40, "timing": "list", "speeds": (1.0, 2.0, 4.0)}
+    train("quadratic", **settings, latency=0.25, bandwidth=160.0, transfer=law, on_arrival=note)
+    for agent, compute in enumerate((1.0, 2.0, 4.0)):
+        assert np.diff([0.0, *arrived[agent]]) == pytest.approx(compute + factors[agent] * (0.5 + 80 / 160), abs=1e-8)
+
+
+def test_segments_move_a_message_each():
+    """A quarter of T takes a quarter of the computing, and a whole message."""
+    at = []
+    settings = {"method": "a3c", "agents": 1, "iterations": 2, "steps": 64, "segment": 16, "hidden": (4,)}
+    train(
+        "CartPole-v1", **settings, timing="equal", latency=0.5, evaluate_episodes=1, evaluate_kind="sampled",
+        on_arrival=lambda arrival, seconds, theta: at.append(seconds),
+    )  # fmt: skip
+    assert np.diff([0.0, *at]) == pytest.approx(0.25 + 1.0, abs=1e-8)
+
+
+def test_the_square_root_of_the_place():
+    model = make_timing(Config("quadratic", agents=10, timing=TimingConfig("sqrt", fastest=2.0)))
+    assert [model.seconds(agent, 0) for agent in range(10)] == pytest.approx(2 * np.sqrt(np.arange(1, 11)))
+    assert model.transfer is None
+
+
+@pytest.mark.parametrize(
+    ("settings", "line"),
+    [
+        ({"transfer": "sqrt"}, "transfer: only used with --latency or --bandwidth"),
+        ({"latency": -1.0}, "latency: -1.0 is negative"),
+        ({"latency": 1e30}, "latency: 1e+30 seconds; virtual time ends after 292 years"),
+    ],
+)
+def test_what_messages_cannot_take_is_said(settings, line):
+    with pytest.raises(ConfigError) as caught:
+        train("quadratic", **settings)
+    assert str(caught.value) == line

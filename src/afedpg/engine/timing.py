@@ -1,7 +1,8 @@
 """How many seconds an agent takes for a gradient, and when it is there at all.
 
 A timing model is a function of (agent, n, now, up, down): the seconds of that agent's n-th gradient, counted from 0,
-which begins at the virtual second `now` and moves so many bytes up and down. It knows nothing else, so the order of
+which begins at the virtual second `now` and moves so many bytes up and down. What messages take comes on top of the
+shipped models, as `Transfer` says; a model of one's own may count it itself. It knows nothing else, so the order of
 events never depends on the host; randomness comes from a stream per (agent, n). An agent that never answers takes for
 ever. A user's own model is any such function, or one of (agent, n) alone.
 """
@@ -37,6 +38,7 @@ class Timing:
     joins: dict[int, float] = field(default_factory=dict)  # agents that come later
     leaves: dict[int, float] = field(default_factory=dict)  # agents that drop out
     update_share: float = 0.0  # of a gradient's seconds, that an agent which fetches late takes after its fetch
+    transfer: Seconds | None = None  # a Task's and a report's way, on top; not shortened where T is reported in parts
 
 
 @dataclass(frozen=True)
@@ -74,6 +76,20 @@ class Trace:
 
 
 @dataclass(frozen=True)
+class Transfer:
+    """kappa_i: a Task's way down and a report's way up, (2 latency + bytes / bandwidth) times 1, sqrt(i) or i."""
+
+    latency: float
+    bandwidth: float  # bytes per second; 0: no limit
+    law: str = "equal"
+
+    def __call__(self, agent_id: int, n: int, now: float = 0.0, up: int = 0, down: int = 0) -> float:
+        place = agent_id + 1
+        factor = {"equal": 1.0, "sqrt": math.sqrt(place), "linear": float(place)}[self.law]
+        return factor * (2 * self.latency + ((up + down) / self.bandwidth if self.bandwidth else 0.0))
+
+
+@dataclass(frozen=True)
 class Silent:
     """Some agents never answer."""
 
@@ -87,6 +103,11 @@ class Silent:
 def linear(agents: int, fastest: float, spread: float) -> Fixed:
     """From t_min to t_max = spread * t_min in equal steps."""
     return Fixed(tuple(float(t) for t in np.linspace(fastest, fastest * spread, agents)) if agents > 1 else (fastest,))
+
+
+def square_root(agents: int, fastest: float) -> Fixed:
+    """t_i = t_min sqrt(i), i = 1, 2, ..."""
+    return Fixed(tuple(fastest * math.sqrt(place) for place in range(1, agents + 1)))
 
 
 def straggler(agents: int, fastest: float, spread: float) -> Fixed:
@@ -161,13 +182,16 @@ def make_timing(config: Config, own: Callable[..., float] | None = None) -> Timi
         seconds = Silent(seconds, frozenset(chosen.silent))
     joins = {int(agent): at for agent, at in chosen.late.items()}
     leaves = {int(agent): at for agent, at in chosen.drop.items()}
-    return Timing(seconds, joins, leaves, chosen.update_share)
+    costs = chosen.latency or chosen.bandwidth
+    transfer = Transfer(chosen.latency, chosen.bandwidth, chosen.transfer) if costs else None
+    return Timing(seconds, joins, leaves, chosen.update_share, transfer)
 
 
 def _model(config: Config, chosen: TimingConfig) -> Seconds:
     agents, fastest, spread = config.agents, chosen.fastest, chosen.spread
     models: dict[str, Callable[[], Seconds]] = {
         "linear": lambda: linear(agents, fastest, spread),
+        "sqrt": lambda: square_root(agents, fastest),
         "straggler": lambda: straggler(agents, fastest, spread),
         "leader": lambda: leader(agents, fastest, spread),
         "equal": lambda: linear(agents, fastest, 1.0),

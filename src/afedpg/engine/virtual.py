@@ -176,6 +176,8 @@ class VirtualEngine:
         seconds = self.timing.seconds(agent_id, n, self.seconds, up, down) * self.workload.cost
         if not seconds > 0:
             raise AfedpgError(f"the timing model gave agent {agent_id} {seconds} seconds; must be above 0")
+        if self.timing.transfer is not None:
+            seconds += self.timing.transfer(agent_id, n, self.seconds, up, down)
         return seconds
 
     @cached_property
