@@ -123,6 +123,10 @@ MUTANTS = [
     Mutant("all agents have the same optimum", "problems/problem.py",
            "self.sites[task.agent_id % len(self.sites)] if self.sites else self.problem", "self.problem",
            "tests/problems/test_sites.py"),
+    Mutant("messages are computed in segments, too", "engine/virtual.py",
+           "seconds += self.timing.transfer(agent_id, n, self.seconds, up, down)",
+           "seconds += self.timing.transfer(agent_id, n, self.seconds, up, down) * self.workload.cost", TIME),
+    Mutant("a message goes one way", "engine/timing.py", "2 * self.latency", "self.latency", TIME),
     # The aggregators of other methods.
     Mutant("rennala takes what is outdated", "server/rivals.py",
            'only contributions of the present iteration count") if delay else None',

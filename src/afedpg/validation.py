@@ -10,6 +10,7 @@ from typing import Any
 from afedpg.config import LIVE, LONGEST_SECONDS, SINGLE_AGENT, USED_BY, Config, applies_to, default_of, options
 from afedpg.errors import ConfigError
 
+SLOWEST = 1e-3  # bytes per second that messages can have in virtual time
 MOST_LAYERS, MOST_WEIGHTS = 32, 1 << 28  # of a network's hidden layers: an agent's machine must not be asked for more
 
 
@@ -106,6 +107,8 @@ def _check_timing(config: Config) -> None:
     for name, seconds in times.items():
         lasts = "seconds per gradient; virtual time ends after 292 years"
         _require(seconds < LONGEST_SECONDS, f"{name}: {seconds:g} {lasts}")
+    slow = 0 < timing.bandwidth < SLOWEST
+    _require(not slow, f"bandwidth: {timing.bandwidth:g}; at least {SLOWEST:g} bytes per second, or 0 for any number")
     costs = timing.latency > 0 or timing.bandwidth > 0
     _require(costs or timing.transfer == "equal", "transfer: only used with --latency or --bandwidth")
     _require(

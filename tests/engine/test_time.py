@@ -280,6 +280,7 @@ def test_the_square_root_of_the_place():
     [
         ({"transfer": "sqrt"}, "transfer: only used with --latency or --bandwidth"),
         ({"latency": -1.0}, "latency: -1.0 is negative"),
+        ({"bandwidth": 1e-300}, "bandwidth: 1e-300; at least 0.001 bytes per second, or 0 for any number"),
         ({"latency": 1e30}, "latency: 1e+30 seconds; virtual time ends after 292 years"),
     ],
 )
