@@ -128,6 +128,10 @@ MUTANTS = [
            "seconds += self.timing.transfer(agent_id, n, self.seconds, up, down) * self.workload.cost", TIME),
     Mutant("a message goes one way", "engine/timing.py", "2 * self.latency", "self.latency", TIME),
     # The aggregators of other methods.
+    Mutant("a gap that is met for a moment counts", "experiments/contests.py",
+           "                    reached = None\n", "                    pass\n", "tests/experiments/test_contests.py"),
+    Mutant("a time that was never reached is not enough data", "experiments/rivals.py",
+           "not math.isnan(ratio.value)", "math.isfinite(ratio.value)", "tests/experiments/test_contests.py"),
     Mutant("rennala takes what is outdated", "server/rivals.py",
            'only contributions of the present iteration count") if delay else None',
            'only contributions of the present iteration count") if delay > 1 else None', RIVALS),

@@ -12,7 +12,7 @@ from afedpg.errors import ConfigError
 from afedpg.preset import presets
 
 EXPERIMENTS = (
-    "sample-speedup", "global-time", "heterogeneity", "communication", "long-runs", "timeline", "complexity",
+    "sample-speedup", "global-time", "heterogeneity", "communication", "long-runs", "timeline", "complexity", "rivals",
     "learners",
 )  # fmt: skip
 SCALES = ("smoke", "short", "full")
@@ -26,12 +26,16 @@ SUITABLE = {  # the methods each experiment can show
     "timeline": FEDERATED,
     "complexity": ("pg-plain", "pg", "fedpg", "afedpg", "afedpg-vanilla"),
     "learners": ("afedppo",),
+    "rivals": ("afedpg",),
 }
 TEAMS = dict.fromkeys(("sample-speedup", "long-runs"), (1, 2, 4, 8))  # where the number of agents is what varies
 BESIDE = {"heterogeneity": "fedpg"}  # there in any case: what the others are compared with
 MOST_SEEDS = 10_000  # a run each
 NAMED_TIMINGS = tuple(name for name in TIMINGS if name not in ("list", "trace"))  # those need more than a name
-SHOWN_TIMINGS = {"heterogeneity": ("straggler", "leader")}  # where a figure has timing models of its own
+SHOWN_TIMINGS = {  # where a figure has timing models of its own
+    "heterogeneity": ("straggler", "leader"),
+    "rivals": ("equal", "sqrt", "straggler", "pareto"),
+}
 
 
 @dataclass(frozen=True)

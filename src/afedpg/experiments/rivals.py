@@ -1,0 +1,245 @@
+"""AFedPG beside its rivals: virtual seconds until theta is at a gap and stays there, on problems with a known optimum.
+
+All contestants have the outer step of afedpg (mix, normalize, step, look ahead) and differ in the aggregator: which
+contributions make a step. Messages take no time here.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from matplotlib.figure import Figure
+from numpy.typing import NDArray
+
+from afedpg.experiments import plotting
+from afedpg.experiments.choices import Choices, Method
+from afedpg.experiments.contests import AGENTS, ALPHAS, ETAS, HOLD, LEVEL, Contest, Contestant, points, times
+from afedpg.experiments.jobs import Plan
+from afedpg.experiments.outcome import Outcome, Picture, Verdict, settle
+from afedpg.experiments.statistics import Interval, bootstrap
+from afedpg.experiments.tables import Table, table
+
+TITLE = "Time to a gap beside Rennala, Malenia, FedBuff, FedAsync, Ringmaster and FedPG"
+PROBLEMS = ("lq-bandit", "softmax-mdp")
+LAWS: dict[str, dict[str, float | str]] = {
+    "equal": {"timing": "equal"},
+    "sqrt": {"timing": "sqrt"},
+    "straggler": {"timing": "straggler", "spread": 20.0},
+    "pareto": {"timing": "pareto", "shape": 1.5},
+}
+IN_WORDS = {
+    "equal": "equal speeds",
+    "sqrt": "t_i = sqrt(i)",
+    "straggler": "one of 10 agents 20 times slower",
+    "pareto": "heavy tails (Pareto, index 1.5)",
+    "own": "a timing model of one's own",
+}
+SEEDS, SEARCHED = (2, 8, 24), {"smoke": 1, "short": 2, "full": 3}
+LEAST_SEEDS = 8
+TIE = 1.25  # two times within this factor are as good as equal
+US = "afedpg"
+
+
+def contestants(choices: Choices) -> list[Contestant]:
+    """Three values of the own parameter of each, if it has one. Own methods stand beside afedpg and its rivals."""
+    if not choices.pick_methods((US,)):
+        return []
+    afedpg = Method(US)
+    found = [
+        Contestant(US, afedpg, "each"),
+        Contestant("fedpg", afedpg, "all"),
+        Contestant("rennala", afedpg, "rennala:batch={}", (2, 5, 10)),
+        Contestant("malenia", afedpg, "malenia:batch={}", (10, 20, 40)),
+        Contestant("fedbuff", afedpg, "fedbuff:size={}", (2, 5, 10)),
+        Contestant("fedasync", afedpg, "fedasync:power={}", (0.25, 0.5, 1.0)),
+        Contestant("ringmaster", afedpg, "ringmaster:threshold={}", (5, 10, 20)),
+    ]
+    return found + [Contestant(method.label, method) for method in choices.methods if method.own]
+
+
+def laws(choices: Choices) -> dict[str, dict[str, float | str]]:
+    if choices.own_timing:
+        return {"own": {}}
+    return {choices.timing: LAWS[choices.timing]} if choices.timing else LAWS
+
+
+def contests(choices: Choices) -> dict[tuple[str, str], list[Contest]]:
+    """By problem and law; ours is the first of each."""
+    seeds, searched = choices.pick_seeds(*SEEDS), SEARCHED[choices.scale]
+    return {
+        (problem, law): [
+            Contest(Plan(choices), who, problem, tuple(clock.items()), searched, seeds) for who in contestants(choices)
+        ]
+        for problem in choices.pick_tasks(PROBLEMS)
+        for law, clock in laws(choices).items()
+    }
+
+
+def jobs(choices: Choices) -> Sequence[Contest]:
+    return [contest for found in contests(choices).values() for contest in found]
+
+
+@dataclass(frozen=True)
+class Standing:
+    """One contestant on one problem under one law."""
+
+    problem: str
+    law: str
+    label: str
+    aggregator: str
+    alpha: float
+    eta: float
+    seconds: Interval  # median over the seeds
+    ratio: Interval  # to ours, of the medians; the same seeds
+    reached: int
+    gradients: float  # median of those that were used
+    unused: float  # share of all contributions, median
+    seeds: int
+
+
+def standings(choices: Choices) -> list[Standing]:
+    found = []
+    for (problem, law), each in contests(choices).items():
+        ours = np.array([passage.seconds for passage in times(each[0].read(choices.out))])
+        for contest in each:
+            data = contest.read(choices.out)
+            passages = times(data)
+            mine = np.array([passage.seconds for passage in passages])
+            best = next(row for row in data.records() if row["phase"] == "contest")
+            shares = [p.unused / max(1, p.gradients + p.unused) for p in passages]
+            found.append(
+                Standing(
+                    problem, law, contest.contestant.label, str(best["aggregator"]), float(best["alpha"]),
+                    float(best["eta"]), bootstrap(mine, _median, seed=1),
+                    bootstrap(np.stack([mine, ours], axis=1), _ratio, seed=2), int(np.isfinite(mine).sum()),
+                    float(np.median([p.gradients for p in passages])), float(np.median(shares)), len(mine),
+                )
+            )  # fmt: skip
+    return found
+
+
+def _median(values: NDArray[np.float64]) -> float:
+    """The lower one of two in the middle: between a time and never there is no mean."""
+    return float(np.sort(values)[(len(values) - 1) // 2])
+
+
+def _ratio(pairs: NDArray[np.float64]) -> float:
+    mine, ours = _median(pairs[:, 0]), _median(pairs[:, 1])
+    return mine / ours if math.isfinite(ours) else (math.nan if math.isinf(mine) else 0.0)
+
+
+def judge(found: Sequence[Standing]) -> list[Verdict]:
+    """What the paper of Rennala and Malenia claims, and whether anybody is faster than afedpg."""
+    verdicts = []
+    for problem, law in dict.fromkeys((s.problem, s.law) for s in found):
+        here = {s.label: s for s in found if (s.problem, s.law) == (problem, law)}
+        if "rennala" in here:
+            verdicts.append(_judge_rennala(here["rennala"], tie=law == "equal"))
+        verdicts.append(_judge_fastest(problem, law, [s for s in here.values() if s.label != US]))
+    return verdicts
+
+
+def _judge_rennala(rival: Standing, tie: bool) -> Verdict:
+    ratio, where = rival.ratio, f"{rival.problem}, {IN_WORDS[rival.law]}"
+    answers = (ratio.above(1 / TIE), ratio.at_most(TIE)) if tie else (ratio.at_most(1.0),)
+    return Verdict(
+        claim=f"Rennala {'is as fast as' if tie else 'reaches the gap sooner than'} AFedPG ({where})",
+        verdict=settle(rival.seeds >= LEAST_SEEDS and not math.isnan(ratio.value), *answers),
+        statistic=f"time of rennala / time of afedpg {ratio}, {rival.seeds} seeds; {rival.unused:.0%} of its "
+        "contributions unused",
+        value=ratio.value, low=ratio.low, high=ratio.high,
+        needed=(f"95% interval within 1/{TIE:g} and {TIE:g}" if tie else "upper 95% limit at most 1")
+        + f", {LEAST_SEEDS} seeds or more",
+    )  # fmt: skip
+
+
+def _judge_fastest(problem: str, law: str, rivals: Sequence[Standing]) -> Verdict:
+    best = min(rivals, key=lambda s: s.ratio.value if math.isfinite(s.ratio.value) else math.inf)
+    return Verdict(
+        claim=f"No other aggregator reaches the gap sooner than AFedPG's ({problem}, {IN_WORDS[law]})",
+        verdict=settle(best.seeds >= LEAST_SEEDS, *(s.ratio.above(1 / TIE) for s in rivals)),
+        statistic=f"the fastest of them, {best.label}: time / time of afedpg {best.ratio}, {best.seeds} seeds",
+        value=best.ratio.value, low=best.ratio.low, high=best.ratio.high,
+        needed=f"lower 95% limit above 1/{TIE:g} for each of them, {LEAST_SEEDS} seeds or more",
+    )  # fmt: skip
+
+
+def to_table(found: Sequence[Standing]) -> Table:
+    rows = [
+        (s.problem, s.law, s.label, s.aggregator, s.alpha, s.eta, s.seconds.value, s.seconds.low, s.seconds.high,
+         s.ratio.value, s.ratio.low, s.ratio.high, s.reached, s.seeds, s.gradients, s.unused)
+        for s in found
+    ]  # fmt: skip
+    names = "problem timing method aggregator alpha eta seconds low high ratio ratio_low ratio_high"
+    return table(f"{names} reached seeds gradients unused_share", rows)
+
+
+def runs_table(choices: Choices) -> Table:
+    """Every run, of the search as well."""
+    rows = [
+        (problem, law, contest.contestant.label, *row)
+        for (problem, law), each in contests(choices).items()
+        for contest in each
+        for row in contest.read(choices.out).rows
+    ]
+    return table("problem timing method phase seed aggregator alpha eta seconds gradients unused", rows)
+
+
+def draw(found: Sequence[Standing]) -> Figure:
+    problems, shown = (list(dict.fromkeys(getattr(s, name) for s in found)) for name in ("problem", "law"))
+    labels = list(dict.fromkeys(s.label for s in found))
+    figure, axes = plotting.panels(len(problems), len(shown), width=2.6, height=2.6, sharex=True)
+    for row, problem in enumerate(problems):
+        for column, law in enumerate(shown):
+            panel = axes[row][column]
+            here = {s.label: s for s in found if (s.problem, s.law) == (problem, law)}
+            _panel(panel, [here[label] for label in labels], labels if column == 0 else None)
+            panel.set_title(f"{problem}\n{IN_WORDS[law]}")
+            if row == len(problems) - 1:
+                panel.set_xlabel("time / time of afedpg")
+    return figure  # type: ignore[no-any-return]
+
+
+def _panel(panel: plotting.Axes, here: Sequence[Standing], labels: Sequence[str] | None) -> None:
+    panel.axvline(1.0, color=plotting.GREY, linewidth=0.8)
+    for place, standing in enumerate(here):
+        ratio = standing.ratio
+        if math.isfinite(ratio.value):
+            ends = [end if math.isfinite(end) else ratio.value for end in (ratio.low, ratio.high)]
+            color = plotting.BLUE if standing.label == US else plotting.BLACK
+            panel.plot(ends, [place, place], color=color, linewidth=1.5)
+            panel.plot([ratio.value], [place], marker="o", markersize=4, color=color)
+        else:
+            panel.text(1.0, place, " not reached", va="center", fontsize=8)
+    panel.set(xscale="log", ylim=(len(here) - 0.5, -0.5))
+    panel.set_yticks(range(len(here)), labels or [""] * len(here))
+    panel.set_xlim(0.2, 20)
+    plotting.plain_logarithms(panel, y=False)
+
+
+def outcome(choices: Choices) -> Outcome:
+    found = standings(choices)
+    searched, per_point = SEARCHED[choices.scale], len(points(contestants(choices)[0]))
+    values = [f"{who.aggregator}: {who.values}" for who in contestants(choices) if len(who.values) > 1]
+    caption = (
+        f"Median virtual seconds until theta's exact gap is {LEVEL:.0%} of the first one and stays so for {HOLD:g} s, "
+        "over afedpg's, with 95% bootstrap intervals over the seeds. Left of the line: sooner than afedpg."
+    )
+    return Outcome(
+        title=TITLE,
+        text=f"{AGENTS} agents in virtual time; messages take none. Every contestant has afedpg's outer step and "
+        f"{per_point} points to search, the same pairs of alpha and eta for each, on {searched} seeds that are not "
+        "among those of the contest. Contributions travel one by one: that Rennala's agents may add theirs up locally "
+        "and so communicate less is not tested.",
+        verdicts=tuple(judge(found)),
+        tables={"rivals": to_table(found), "rivals-runs": runs_table(choices)},
+        pictures=(Picture("rivals", caption, lambda: draw(found)),),
+        shown=("rivals",),
+        settings={
+            "agents": AGENTS, "alpha": list(ALPHAS), "eta": list(ETAS), "schedule": "constant",
+            "values searched": values, "seeds": list(choices.pick_seeds(*SEEDS)), "seeds of the search": searched,
+        },
+    )  # fmt: skip
