@@ -19,7 +19,7 @@ from afedpg.dashboard.follow import Follower
 from afedpg.dashboard.members import Members
 from afedpg.dashboard.tail import Status, status_of
 from afedpg.messages import Evaluation
-from afedpg.record.database import Database
+from afedpg.record.database import Database, read_table
 
 ENDLESS = '{"time": 1.0, "seconds": 1e999, "gradients_per_second": 1.0, "agents": []}'  # no NaN, no Infinity to see
 
@@ -344,6 +344,26 @@ def test_refused_reports_are_counted_by_reason(tmp_path):
     assert rejected["reasons"] == [("gradient: norm # is above the bound #", 7), ("<script>alert(#)</script>", 1)]
     assert sorted(followed(tmp_path).changes("")["agents"]["rejected"]) == [0, 4, 4]
     assert rejected["newest"][0] == (2.0, 4, 1, "<script>alert(1)</script>")
+
+
+def test_unused_contributions_are_counted_as_they_come(tmp_path):
+    """Of a run whose aggregator drops what is outdated; and of a run.db that is older than the table."""
+    train("quadratic", agents=3, iterations=20, aggregator="rennala:batch=4", out=tmp_path / "run")
+    unused = read_table(tmp_path / "run" / "run.db", "unused")["agent"].tolist()
+    run = followed(tmp_path)
+    found = run.changes("")
+    assert found["unused"] == len(unused) > 5
+    assert found["agents"]["unused"] == [unused.count(agent) for agent in range(3)]
+    base = Database(tmp_path / "run" / "run.db")
+    base.add_unused(10**6, 99.0, 20, 1, "delay 1")
+    base.close()
+    run._read()
+    again = run.changes("")
+    assert again["unused"] == len(unused) + 1
+    assert again["agents"]["unused"][1] == unused.count(1) + 1
+    with closing(sqlite3.connect(tmp_path / "run" / "run.db")) as connection, connection:
+        connection.execute("DROP TABLE unused")
+    assert followed(tmp_path).changes("")["unused"] == 0
 
 
 def test_a_live_server_says_who_is_there(tmp_path):

@@ -106,7 +106,7 @@ class Follower:
         if news.afresh:
             self._clear()
         state = "finished" if news.finished else "running" if written else "interrupted"
-        rows = len(news.arrivals["gradient"]) or news.rejected or news.evaluations
+        rows = len(news.arrivals["gradient"]) or news.rejected or news.evaluations or news.unused
         said = (state, news.status, news.waits, news.more)
         if rows or news.afresh or said != (self._state, self._status, self._waits, self._more):
             self._revision += 1
@@ -116,6 +116,7 @@ class Follower:
             self._evaluations[evaluation.gradients, evaluation.kind, evaluation.environment] = evaluation
             if len(self._evaluations) > MOST_EVALUATIONS:
                 self._evaluations = _thinned(self._evaluations)
+        self._members.unused.update(news.unused)
         for rejection in news.rejected:
             self._refused += 1
             self._members.refused[rejection.agent] += 1
@@ -152,7 +153,7 @@ class Follower:
             "agents": self._members.table(config, self._status, self._waits, self._state, self._now()),
             "evaluations": theta_returns(self._evaluations.values()),
             "rejected": {"count": self._refused, "reasons": self._reasons.most_common(), "newest": newest},
-            "videos": self._videos,
+            "unused": self._members.unused.total(), "videos": self._videos,
         }  # fmt: skip
 
 

@@ -34,6 +34,7 @@ class Members:
         self._sums: dict[str, NDArray[np.float64]] = {}
         self.delays: NDArray[np.int64] = np.zeros(1, np.int64)  # how often each delay occurred
         self.refused: Counter[int] = Counter()  # reports, by agent
+        self.unused: Counter[int] = Counter()  # contributions that the aggregator dropped, by agent
         self._resize(16)
 
     def _resize(self, size: int) -> None:
@@ -120,7 +121,8 @@ class Members:
         names = [told[agent].name if agent in told else "" for agent in shown]
         rejected = [told[agent].rejected if agent in told else self.refused[agent] for agent in shown]
         return {
-            "agent": shown, "name": names, "state": states, "rejected": rejected, "everyone": len(everyone), **columns,
+            "agent": shown, "name": names, "state": states, "rejected": rejected,
+            "unused": [self.unused[agent] for agent in shown], "everyone": len(everyone), **columns,
         }  # fmt: skip
 
     def out(self, config: Config, status: Status, seconds: float, curves: Curves) -> dict[int, tuple[int, float]]:

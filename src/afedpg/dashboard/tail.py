@@ -32,7 +32,7 @@ _REJECTED = f"""SELECT sequence, seconds, iteration, agent, reason FROM rejected
                 WHERE sequence > ? ORDER BY sequence LIMIT {CHUNK}"""
 _EVALUATIONS = f"""SELECT rowid, iteration, gradients, samples, seconds, kind, environment, mean, low, high
                    FROM evaluations WHERE rowid > ? ORDER BY rowid LIMIT {CHUNK}"""
-
+_UNUSED = "SELECT agent, count(*), max(sequence) FROM unused WHERE sequence > ? GROUP BY agent"
 _WAITS = "SELECT iteration, agent, seconds FROM waits WHERE iteration BETWEEN ? AND ?"
 
 Rows = dict[str, NDArray[np.float64]]
@@ -81,6 +81,12 @@ def theta_returns(evaluations: Iterable[Evaluated]) -> list[tuple[Any, ...]]:
     return found
 
 
+class _Dropped(NamedTuple):
+    agent: int
+    times: int
+    sequence: int
+
+
 class _Wait(NamedTuple):
     iteration: int
     agent: int
@@ -93,6 +99,7 @@ class News:
     rejected: list[Rejection]
     evaluations: list[Evaluated]
     waits: dict[int, float]  # agent -> when its report came in, of the round that is open
+    unused: dict[int, int]  # agent -> contributions that the aggregator dropped
     finished: bool
     status: Status
     more: bool  # there are further rows: look again
@@ -108,6 +115,7 @@ class Tail:
     _last: tuple[Any, ...] | None = None  # the newest arrival, as read
     _sequence: int = -1
     _evaluation: int = 0
+    _dropped: int = -1  # the newest sequence among the unused
     _fresh: bool = field(default=True, init=False)
 
     def read(self) -> News:
@@ -116,12 +124,13 @@ class Tail:
             connection.execute("BEGIN")  # one state of the run, for all tables
             afresh = self._fresh = self._changed(connection) or self._fresh
             if afresh:
-                self._last, self._sequence, self._evaluation = None, -1, 0
+                self._last, self._sequence, self._evaluation, self._dropped = None, -1, 0, -1
             # All before anything is noted: what cannot be read is not skipped, but said, and read again.
             rows = connection.execute(_ARRIVALS, (self._last[0] if self._last else 0,)).fetchall()
             arrivals = columns(rows)
             rejected = [_checked(Rejection, row) for row in connection.execute(_REJECTED, (self._sequence,))]
             evaluations = [_checked(Evaluated, row) for row in connection.execute(_EVALUATIONS, (self._evaluation,))]
+            unused = _unused(connection, self._dropped)
             last = rows[-1] if rows else self._last
             opened = last[1] + 1 if last else 0  # the step that is made next
             waits = {agent: at for (_, agent), at in _waits(connection, opened, opened).items()}
@@ -130,9 +139,11 @@ class Tail:
         self._fresh, self._last = False, last
         self._sequence = rejected[-1].sequence if rejected else self._sequence
         self._evaluation = evaluations[-1].row if evaluations else self._evaluation
+        self._dropped = max((dropped.sequence for dropped in unused), default=self._dropped)
         more = CHUNK in (len(rows), len(rejected), len(evaluations))
         finished = notes.get("state") == "finished"
-        return News(arrivals, rejected, evaluations, waits, finished, status, more, afresh)
+        dropped = {entry.agent: entry.times for entry in unused}
+        return News(arrivals, rejected, evaluations, waits, dropped, finished, status, more, afresh)
 
     def _changed(self, connection: sqlite3.Connection) -> bool:
         stat = self.path.stat()
@@ -160,8 +171,19 @@ def read_window(path: Path, first: int, last: int) -> tuple[Rows, Waits]:
         return rows, _waits(connection, int(steps[0]), int(steps[-1]) + 1)
 
 
+def _has(connection: sqlite3.Connection, table: str) -> bool:
+    """Whether the table is there: earlier versions had fewer."""
+    return connection.execute("SELECT 1 FROM sqlite_master WHERE name = ?", (table,)).fetchone() is not None
+
+
+def _unused(connection: sqlite3.Connection, after: int) -> list[_Dropped]:
+    if not _has(connection, "unused"):
+        return []
+    return [_checked(_Dropped, row) for row in connection.execute(_UNUSED, (after,))]
+
+
 def _waits(connection: sqlite3.Connection, first: int, last: int) -> Waits:
-    if not connection.execute("SELECT 1 FROM sqlite_master WHERE name = 'waits'").fetchone():  # of an earlier version
+    if not _has(connection, "waits"):
         return {}
     rows = (_checked(_Wait, row) for row in connection.execute(_WAITS, (first, last)))
     return {(iteration, agent): seconds for iteration, agent, seconds in rows}

@@ -28,6 +28,7 @@ export class Detail {
       { name: "Up", text: (a) => bytes(a.bytes_up), value: (a) => a.bytes_up },
       { name: "Down", text: (a) => bytes(a.bytes_down), value: (a) => a.bytes_down },
       { name: "Refused", text: (a) => count(a.rejected), value: (a) => a.rejected },
+      { name: "Unused", text: (a) => count(a.unused), value: (a) => a.unused },
       { name: "Last seen", text: (a) => (a.last_seen === null ? NONE : `${seconds(a.last_seen)} ${this.over ? "before the end" : "ago"}`), value: (a) => a.last_seen },
     ], "The agents of the run");
     this.reasons = new Table(byId("reasons"), [
@@ -66,6 +67,7 @@ export class Detail {
     this.#tile("Concurrency", number(data.concurrency.concurrency.at(-1) ?? null), data.state === "running" ? `${working} working now` : "agents at once");
     this.#tile("Traffic", bytes(data.totals.bytes_up + data.totals.bytes_down), `${bytes(data.totals.bytes_up)} up`);
     this.#tile("Refused", count(data.rejected.count), data.rejected.count ? "reports" : "no report");
+    this.#tile("Unused", count(data.unused), data.unused ? "dropped by the aggregator" : "every one used");
   }
 
   #pace(data) {
