@@ -3,7 +3,7 @@ VENV ?= .venv
 PYTHON ?= python3
 BIN := $(VENV)/bin
 
-.PHONY: demo test browser check docs wheel mutants chaos proto acceptance bench figures lock clean
+.PHONY: demo test browser check docs wheel mutants chaos proto keywords acceptance bench figures lock clean
 
 demo: $(VENV)/installed
 	$(BIN)/python examples/demo.py
@@ -39,6 +39,10 @@ chaos: $(VENV)/installed
 # Writes the protocol's Python classes again after federation.proto has changed.
 proto: $(VENV)/installed
 	cd src/afedpg/protocol && $(abspath $(BIN))/python -m grpc_tools.protoc -I. --python_out=. --pyi_out=. federation.proto
+
+# Writes the typed keywords of `train` again after a setting in config.py has changed.
+keywords: $(VENV)/installed
+	$(BIN)/python tests/keywords.py
 
 # The learning rows that results are judged by, stored under results/acceptance with their commit; hours.
 acceptance: $(VENV)/installed

@@ -53,6 +53,7 @@ ACTIVATIONS = "tests/agent/test_activations.py"
 CLIPPED = "tests/agent/test_clipped.py"
 LATE = "tests/engine/test_late_fetch.py"
 NATURAL = "tests/agent/test_natural.py"
+KEYWORDS = "tests/engine/test_keywords.py not mypy"
 
 
 @dataclass(frozen=True)
@@ -272,6 +273,9 @@ MUTANTS = [
     Mutant("the lookahead is evaluated", "runs/session.py",
            "self.workload.evaluate(server.theta.astype(np.float32)", "self.workload.evaluate(server.theta_lookahead",
            f"{API} evaluated"),
+    Mutant("a setting that train's types do not know", "runs/keywords.py",
+           "    keep_reports: bool\n", "", KEYWORDS),
+    Mutant("names that are not loaded yet are not listed", "__init__.py", "{*__all__, *(", "{*(", KEYWORDS),
     Mutant("own timing models forget who is silent", "engine/timing.py",
            "    if chosen.silent:\n", "    if chosen.silent and own is None:\n", f"{API} silence"),
     Mutant("a nested state.json is nobody's business", "record/checkpoint.py",

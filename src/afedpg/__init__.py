@@ -42,3 +42,8 @@ def __getattr__(name: str) -> Any:
     if name in _HOMES:
         return getattr(importlib.import_module(_HOMES[name]), name)
     raise AttributeError(f"module 'afedpg' has no attribute '{name}'")
+
+
+def __dir__() -> list[str]:
+    """The public names, whether or not they are loaded yet."""
+    return sorted({*__all__, *(name for name in globals() if name.startswith("__"))})

@@ -6,7 +6,7 @@ import os
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Unpack
 
 import numpy as np
 
@@ -20,6 +20,7 @@ from afedpg.errors import ConfigError
 from afedpg.messages import Codec
 from afedpg.record import folder as folders
 from afedpg.record.trust import check_trust
+from afedpg.runs.keywords import Settings
 from afedpg.runs.parts import Own, check_own, configure, warn_of_versions
 from afedpg.runs.session import Result
 from afedpg.runs.virtual import resume_virtual, run_virtual
@@ -50,18 +51,44 @@ def train(
     preset: str | Path | None = None,
     out: str | Path | None = None,
     workers: int | None = None,
-    **settings: Any,
+    **settings: Unpack[Settings],
 ) -> Result:
     """Trains one policy and returns it; with `out`, also writes a run folder that can be resumed.
 
-    `method`, `alpha`, `eta` and `timing` take a name or number, or a function of your own: a recipe (alpha, eta) ->
-    ServerRule, schedules (iteration, version) -> float, a timing model (agent, n) -> seconds. `make_env(agent)` and
-    `make_policy(observation space, action space)` bring an environment and a torch module of your own. Every other
-    setting of `afedpg train --help` is a keyword. `on_arrival(arrival, seconds, theta)` is called after each applied
-    gradient. `workers` processes compute, without an influence on the result; by default one per core where that pays,
-    and 1 where they would have to run your script again to have your functions.
-
         train("quadratic", agents=4, iterations=500, eta=lambda k, v: 0.5 / (k + 1))
+
+    Args:
+        task: a short name (hopper, ...), a Gymnasium id, MODULE:ID or a synthetic problem.
+        method: the server's rule, by name or as a recipe (alpha, eta) -> ServerRule of your own.
+        alpha: a number, or a schedule (iteration, version) -> float.
+        eta: a number, or a schedule (iteration, version) -> float.
+        timing: a timing model by name, or a function (agent, n) -> seconds.
+        estimator: what an agent makes of its rollout, by name or as an object of your own.
+        aggregator: when the server steps, by name or as an object of your own.
+        codec: how a contribution travels, by name or as an object of your own.
+        make_env: agent -> its gymnasium.Env, instead of the task of that name.
+        make_policy: (observation space, action space) -> a torch module of your own.
+        on_arrival: called with (arrival, seconds, theta) after each applied gradient.
+        preset: settings to start from: paper, tuned, ppo, or a .toml file.
+        out: the run folder to write; without it nothing is kept on the disk.
+        workers: processes that compute, without an influence on the result; by default one per core where that pays,
+            and 1 where they would have to run your script again to have your functions.
+        **settings: as in `afedpg train --help`, typed and explained in `afedpg.runs.keywords.Settings`.
+            The run: agents, iterations, seed, engine, from_run, stop_at_return, stop_at_evaluation, stop_at_seconds;
+            of the quadratic problem dimension, noise, optima.
+            alpha and eta: schedule, eta_floor, literal, literal_constants.
+            Virtual time: fastest, spread, speeds, sigma, shape, trace, silent, late, drop, update_share.
+            The policy: hidden, activation, mean, log_std.
+            The gradient: steps, gamma, gae_lambda, baseline, baseline_hidden, baseline_rate, baseline_epochs,
+            scale_advantages, scale_observations, scale_rewards, horizon, segment, entropy, value_weight.
+            The code that computes: sampler, compute, device. The environment's arguments: env_kwargs.
+            What is kept: checkpoint_seconds, keep_checkpoints, journal_mib, keep_reports, evaluate_every,
+            evaluate_episodes, evaluate_kind.
+            Agents in other processes: lease, deadline, max_norm, max_delay, max_rate, max_share, durable.
+            A Ray cluster: ray_address, agent_cpus, agent_gpus.
+
+    Raises:
+        ConfigError: a setting that makes no sense, alone or with the others, in one line that names it.
     """
     spawn.reached()
     given: dict[str, Any] = {
