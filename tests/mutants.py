@@ -33,6 +33,7 @@ AGGREGATORS = "tests/server/test_aggregators.py"
 MOMENTS = "tests/server/test_moments.py"
 KERNELS = "tests/server/test_kernels.py"
 SCHEDULES = "tests/server/test_schedules.py"
+ROBUST = "tests/server/test_robust.py"
 PROBLEMS = "tests/problems/test_problems.py"
 TIME = "tests/engine/test_time.py not many and not ten_thousand"
 BITS = "tests/engine/test_same_bits.py"
@@ -106,6 +107,21 @@ MUTANTS = [
            "return _scaled_norm(vector, _ENLARGED)", "pass", KERNELS),
     Mutant("the norm in float32", "server/kernels.py",
            "value = np.float64(vector[index])\n        total", "value = vector[index]\n        total", KERNELS),
+    # Robust means.
+    Mutant("rounding leaves a liar a remainder of its weight", "server/robust.py",
+           "_ROUNDING = 1e-12", "_ROUNDING = 0.0", ROBUST),
+    Mutant("a row's weight stays behind when its value is sorted", "server/robust.py",
+           "= (other_part, part) if swap", "= (part, other_part) if swap", ROBUST),
+    Mutant("trimmed at the lower end alone", "server/robust.py",
+           "min(above, highest) - max", "above - max", ROBUST),
+    Mutant("the geometric median forgets the weights", "server/robust.py",
+           "coefficients = shares / np.maximum", "coefficients = 1 / np.maximum", ROBUST),
+    Mutant("the last of the nearest rows counts whole", "server/robust.py",
+           "np.clip(1 - share - _ROUNDING - before, 0, shares[order])", "(before < 1 - share) * shares[order]", ROBUST),
+    Mutant("clipping lengthens what is short", "server/robust.py",
+           "return 1.0 if distance <= radius else radius / distance", "return radius / distance", ROBUST),
+    Mutant("the last block of coordinates is left out", "server/robust.py",
+           "range(0, result.size, _BLOCK):", "range(0, result.size - _BLOCK + 1, _BLOCK):", ROBUST),
     # Schedules.
     Mutant("linear decay over the version", "server/schedules.py",
            "1 - iteration / self.iterations", "1 - version / self.iterations", SCHEDULES),
