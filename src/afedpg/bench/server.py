@@ -2,6 +2,7 @@
 
 fold      the server's step alone: mix, normalize, step, look ahead, and the Task's theta~
 recorded  the same with the journal and run.db
+clipped   the fold with centred clipping instead of the mix, against the fold
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import tempfile
 import time
 import tracemalloc
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -22,12 +24,16 @@ from afedpg.engine.federation import Federation
 from afedpg.messages import Join, Report, Stats
 from afedpg.record import folder
 from afedpg.record.recorder import Recorder
-from afedpg.server.rules import afedpg
+from afedpg.server.robust import ClippedMix
+from afedpg.server.rules import ServerRule, afedpg
 from afedpg.server.schedules import Constant
 from afedpg.server.state import initial_state
+from afedpg.server.transforms import Chain, Normalize, Scale
 
 SIZES = {"Swimmer": 4_868, "Hopper": 69_638, "Walker2d": 274_956, "Humanoid": 727_074}
 COPY = "one float64 copy"
+ALPHA, ETA = Constant(0.1), Constant(0.01)
+RULE = afedpg(ALPHA, ETA)
 
 
 def run(tasks: Sequence[str] = tuple(SIZES), rounds: int = 15) -> list[dict[str, Any]]:
@@ -36,19 +42,24 @@ def run(tasks: Sequence[str] = tuple(SIZES), rounds: int = 15) -> list[dict[str,
     rows: list[dict[str, Any]] = []
     print(
         f"{'one gradient':<12}{'parameters':>12}{'copy, us':>12}{'fold, us':>12}{'fold/copy':>12}{'recorded/copy':>15}"
+        f"{'clipped/fold':>14}"
     )
     for task in tasks:
         size = SIZES[task]
-        copy, fold, recorded = _measure(size, rounds)
-        ratio, whole = _median_ratio(fold, copy), _median_ratio(recorded, copy)
+        copy, fold, recorded, clipped = _measure(size, rounds)
+        ratio, whole, defended = _median_ratio(fold, copy), _median_ratio(recorded, copy), _median_ratio(clipped, fold)
         middle = statistics.median
         print(
-            f"{task:<12}{size:>12,}{middle(copy):>12.1f}{middle(fold):>12.1f}{ratio:>12.2f}{whole:>15.2f}", flush=True
+            f"{task:<12}{size:>12,}{middle(copy):>12.1f}{middle(fold):>12.1f}{ratio:>12.2f}{whole:>15.2f}"
+            f"{defended:>14.2f}",
+            flush=True,
         )
         common = {"benchmark": "server", "task": task, "reference": COPY, "reference_us": middle(copy)}
         rows.append({**common, "subject": "fold", "ratio": ratio, "subject_us": middle(fold)})
         rows.append({**common, "subject": "fold, journal and run.db", "ratio": whole, "subject_us": middle(recorded)})
         rows.append({**common, "subject": "bytes allocated by the fold", "ratio": _allocated(size) / (8 * size)})
+        against = {"reference": "fold", "reference_us": middle(fold), "subject_us": middle(clipped)}
+        rows.append({**common, **against, "subject": "fold with centred clipping", "ratio": defended})
     return rows
 
 
@@ -56,25 +67,26 @@ def _median_ratio(subject: list[float], reference: list[float]) -> float:
     return statistics.median(mine / other for mine, other in zip(subject, reference, strict=True))
 
 
-def _measure(size: int, rounds: int) -> tuple[list[float], list[float], list[float]]:
+def _measure(size: int, rounds: int) -> tuple[list[float], list[float], list[float], list[float]]:
     """Microseconds of each, one entry per round, taken in turns."""
     repeat = max(10, 2_000_000 // size)
     source, target = np.ones(size), np.zeros(size)
     with tempfile.TemporaryDirectory() as place:
         config = from_settings({"task": "quadratic", "dimension": size, "agents": 1})
         recorder = Recorder(folder.create(Path(place) / "run", config), config)
-        bare, kept = _gradients(size, None), _gradients(size, recorder)
-        times: tuple[list[float], list[float], list[float]] = ([], [], [])
+        clipping = Chain(ClippedMix(ALPHA, Constant(1.0)), Normalize(), Scale(ETA))  # always clips
+        bare, kept = _gradients(size, RULE), _gradients(size, RULE, recorder)
+        clipped = _gradients(size, replace(RULE, step=clipping))
+        times: tuple[list[float], list[float], list[float], list[float]] = ([], [], [], [])
         for _ in range(rounds):
-            for entry, work in zip(times, (lambda: np.copyto(target, source), bare, kept), strict=True):
+            for entry, work in zip(times, (lambda: np.copyto(target, source), bare, kept, clipped), strict=True):
                 entry.append(_microseconds(work, repeat))
         recorder.close(finished=False)
     return times
 
 
-def _gradients(size: int, recorder: Recorder | None) -> Callable[[], None]:
+def _gradients(size: int, rule: ServerRule, recorder: Recorder | None = None) -> Callable[[], None]:
     """A federation of one agent; each call applies one gradient."""
-    rule = afedpg(Constant(0.1), Constant(0.01))
     federation = Federation(rule, initial_state(rule, np.zeros(size)), recorder)
     gradient = np.random.default_rng(0).standard_normal(size, np.float32)
     tasks = federation.apply(Join(0), 0.0).tasks
@@ -91,7 +103,7 @@ def _gradients(size: int, recorder: Recorder | None) -> Callable[[], None]:
 
 def _allocated(size: int) -> int:
     """The most memory one gradient takes beyond what the server has."""
-    work = _gradients(size, None)
+    work = _gradients(size, RULE)
     work()
     tracemalloc.start()
     before, _ = tracemalloc.get_traced_memory()
