@@ -30,7 +30,7 @@ METHODS: dict[str, dict[str, Any]] = {  # with the settings that a method brings
 }  # fmt: skip
 SINGLE_AGENT = ("pg", "pg-plain")  # baselines of one agent
 ESTIMATORS = ("gae", "reinforce", "a3c", "clipped", "natural")
-AGGREGATORS = ("each", "all", "rennala", "malenia", "fedbuff", "fedasync", "ringmaster")
+AGGREGATORS = ("each", "all", "rennala", "malenia", "fedbuff", "fedasync", "ringmaster", "clip-centred", "slots")
 CODECS = ("float32",)
 SCHEDULES = ("constant", "linear", "global", "fosp")
 ENGINES = ("virtual", "local", "ray", "grpc")  # grpc is what `afedpg server` runs

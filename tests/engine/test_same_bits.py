@@ -42,6 +42,15 @@ CASES = {
     "fedbuff, pareto": {"aggregator": "fedbuff:size=3", "agents": 4, "iterations": 20, "timing": "pareto"},
     "fedasync": {"aggregator": "fedasync:law=hinge,bound=2", "agents": 4, "iterations": 20},
     "ringmaster": {"aggregator": "ringmaster:threshold=3", "agents": 4, "iterations": 20, "late": {"2": 7.5}},
+    "slots, a flood": {
+        "agents": 4,
+        "iterations": 20,
+        "aggregator": "slots:mean=ctma,fair=1.0",
+        "timing": "list",
+        "speeds": (1.0, 0.1, 1.0, 2.0),
+        "drop": {"2": 9.5},
+    },
+    "clip-centred": {"agents": 4, "iterations": 20, "aggregator": "clip-centred"},
     "mdp": {"task": "softmax-mdp", "method": "afedpg", "agents": 3, "iterations": 30, "silent": (1,)},
 }
 each = pytest.mark.parametrize("settings", CASES.values(), ids=CASES)

@@ -72,6 +72,7 @@ class Here(NamedTuple):
     awaited: int  # agents at work whose report this step may still wait for
     agents: Set[int]  # that take part, or did before the server was started again; not to be written to
     deadline: bool = False  # the round's time is over
+    places: Sequence[slice] = (slice(None),)  # of the groups in theta
 
 
 class Aggregator:

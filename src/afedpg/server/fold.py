@@ -137,7 +137,8 @@ def _look_again(rule: ServerRule, state: ServerState, deadline: bool = False) ->
 def _here(state: ServerState, deadline: bool = False) -> Here:
     awaited = len(state.outstanding) - len(state.late) + len(state.absent)
     agents = state.present | state.absent if state.absent else state.present
-    return Here(state.iteration, state.theta, awaited, agents, deadline)
+    places = [place for _, place in state.groups]
+    return Here(state.iteration, state.theta, awaited, agents, deadline, places)
 
 
 def _next(rule: ServerRule, state: ServerState, agent_id: int) -> list[Task]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from afedpg.server.aggregators import Aggregator, All, Each
+from afedpg.server.defences import ClipCentred, Slots
 from afedpg.server.rivals import FedAsync, FedBuff, Malenia, Rennala, Ringmaster
 
 AGGREGATORS: dict[str, type[Aggregator]] = {
@@ -13,4 +14,6 @@ AGGREGATORS: dict[str, type[Aggregator]] = {
     "fedbuff": FedBuff,
     "fedasync": FedAsync,
     "ringmaster": Ringmaster,
+    "clip-centred": ClipCentred,
+    "slots": Slots,
 }

@@ -1,0 +1,212 @@
+"""Aggregators against liars: formulas by loops written apart, one vote per agent, and who leaves has none."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from support import Fold
+
+from afedpg.messages import Exchange, Group, Leave, Report, Restart, TaskId
+from afedpg.server.aggregators import Drop, Given, Here, Memory, Use
+from afedpg.server.defences import FREE_REPORTS, MEANS, ClipCentred, Slots, centre_and_radius
+from afedpg.server.robust import geometric_median
+from afedpg.server.rules import afedpg
+from afedpg.server.schedules import Constant
+from afedpg.server.shipped import AGGREGATORS
+
+SIZE = 3
+WHOLE = Here(0, np.zeros(SIZE), 0, frozenset())
+some_reports = st.lists(
+    st.tuples(st.integers(0, 5), st.lists(st.integers(-20, 20), min_size=SIZE, max_size=SIZE)), min_size=1, max_size=60
+)
+
+
+class Server:
+    """An aggregator and its memory."""
+
+    def __init__(self, aggregator):
+        self.aggregator, self.memory = aggregator, Memory(aggregator.start(SIZE))
+
+    def __call__(self, agent, vector, here=WHOLE):
+        vector = np.array(vector, np.float32)
+        report = Report(TaskId(0, 0), agent, vector, 7)
+        return self.aggregator.take(
+            Given(report, vector, float(np.linalg.norm(vector.astype(float)))), self.memory, here
+        )
+
+
+def means_of(reports, beta):
+    """Every agent's mean, plain at first, then of the last 1/beta or so; and how many reports it has."""
+    means, counts = {}, {}
+    for agent, vector in reports:
+        counts[agent] = counts.get(agent, 0) + 1
+        weight = max(beta, 1 / counts[agent])
+        means[agent] = (1 - weight) * means.get(agent, 0.0) + weight * np.array(vector, float)
+    return means, counts
+
+
+@given(some_reports, st.sampled_from([0.1, 0.5, 1.0]), st.sampled_from([0.0, 0.2, 0.4]))
+def test_slots_are_a_trimmed_mean_of_every_agents_mean(reports, beta, share):
+    server = Server(Slots(beta=beta, share=share, fair=1e9))
+    for index, (agent, vector) in enumerate(reports):
+        before = means_of(reports[:index], beta)[1]
+        use = server(agent, vector)
+        means, counts = means_of(reports[: index + 1], beta)
+        middle = np.median([before.get(other, 0) for other in counts])
+        weights = {other: min(count, max(1, middle), 1 / beta) for other, count in counts.items()}
+        expected = [trimmed([(means[a][i], weights[a]) for a in means], share) for i in range(SIZE)]
+        assert isinstance(use, Use)
+        assert (use.version, [given.agent for given in use.reports]) == (7, [agent])
+        np.testing.assert_allclose(use.direction, expected, atol=1e-6)
+
+
+def trimmed(pairs, share):
+    """The mean of (value, weight) without the lowest and the highest share of the weight."""
+    total = sum(weight for _, weight in pairs)
+    position, summed, kept = 0.0, 0.0, 0.0
+    for value, weight in sorted(pairs):
+        inside = max(0.0, min(position + weight, total * (1 - share)) - max(position, total * share))
+        summed, kept, position = summed + inside * value, kept + inside, position + weight
+    return summed / kept
+
+
+@pytest.mark.parametrize("mean", MEANS)
+@given(st.lists(st.integers(0, 5), max_size=80), st.integers(0, 9))
+def test_reporting_more_often_gains_no_weight(mean, extra, seed):
+    """Agents that always say the same: how often each said it leaves no trace once all have said it ten times."""
+    opinions = np.random.default_rng(seed).integers(-9, 9, (6, SIZE))
+    calm, busy = Server(Slots(mean, fair=1e9)), Server(Slots(mean, fair=1e9))
+    for agent in [*range(6)] * 12:
+        expected = calm(agent, opinions[agent])
+    for agent in [*extra, *[*range(6)] * 12]:
+        found = busy(agent, opinions[agent])
+    if mean == "clipped":  # goes on from where it was, and arrives there in the end
+        for agent in [*range(6)] * 40:
+            expected, found = calm(agent, opinions[agent]), busy(agent, opinions[agent])
+    np.testing.assert_allclose(found.direction, expected.direction, atol=1e-3)
+
+
+@pytest.mark.parametrize("mean", ["trimmed-mean", "ctma", "geometric-median"])
+@given(st.integers(0, 99), st.sampled_from([1, 10, 50]), st.sampled_from([-1e6, 1.0, 30.0, 1e30]))
+def test_three_of_ten_that_lie_together_and_often(mean, seed, rate, lie):
+    """The honest scatter around (1, 1, 1)."""
+    generator = np.random.default_rng(seed)
+    server, honest = Server(Slots(mean)), []
+    for _ in range(12):
+        for agent in range(7):
+            honest.append((agent, 1 + 0.5 * generator.standard_normal(SIZE).astype(np.float32)))
+            server(*honest[-1])
+        answers = [server(7 + liar, np.full(SIZE, lie)) for _ in range(rate) for liar in range(3)]
+    means = np.array(list(means_of(honest, 0.1)[0].values()))
+    direction = server.memory.arrays["direction"]
+    reach = np.linalg.norm(means - geometric_median(means, np.ones(7)), axis=1).max()
+    assert np.linalg.norm(direction - means.mean(axis=0)) <= 5 * reach
+    if mean == "trimmed-mean":
+        assert ((means.min(axis=0) - 1e-6 <= direction) & (direction <= means.max(axis=0) + 1e-6)).all()
+    assert any(isinstance(answer, Drop) for answer in answers) == (rate > 1)
+
+
+def test_a_flood_is_not_used():
+    server = Server(Slots(fair=2.0))
+    answers = []
+    for _ in range(20):
+        for agent in range(3):
+            server(agent, [1, 0, 0])
+        answers += [server(3, [0, 1, 0]) for _ in range(10)]
+    used = sum(isinstance(answer, Use) for answer in answers)
+    assert 40 <= used <= 40 + FREE_REPORTS
+    refused = [answer.reason for answer in answers if isinstance(answer, Drop)]
+    assert refused[-1] == "flood: 50 of its reports were used, 20 of the middle agent"
+    assert server.memory.arrays["counts"].tolist() == [20, 20, 20, used]
+
+
+def fold(aggregator, agents=4, size=SIZE, exchange=Exchange()):
+    rule = replace(afedpg(Constant(1.0), Constant(1.0)), aggregator=aggregator, exchange=exchange)
+    return Fold(rule, np.zeros(size), agents)
+
+
+@pytest.mark.parametrize("aggregator", [Slots(), ClipCentred()])
+def test_who_leaves_has_no_vote_and_who_is_yet_to_come_back_has(aggregator):
+    server = fold(aggregator)
+    for agent in range(4):
+        server.answer(agent, [1.0, agent, 0.0])
+    server(Leave(1))
+    agents = server.state.memory.arrays["agents"]
+    assert agents.tolist() == [0, 2, 3]
+    assert len(server.state.memory.arrays["counts"]) == 3
+    server(Restart())
+    server(Leave(2))
+    assert server.state.memory.arrays["agents"].tolist() == [0, 3]
+
+
+def test_groups_are_judged_each_for_itself():
+    """A liar in one group is believed in the other."""
+    exchange = Exchange((Group("policy", 2), Group("value", 1)))
+    whole, parts = Server(Slots("geometric-median")), Server(Slots("geometric-median"))
+    places = WHOLE._replace(places=(slice(0, 2), slice(2, 3)))
+    for agent, vector in enumerate([[1, 0, 5], [1.1, 0, 5.2], [0.9, 0.1, 99], [40, 40, 5.1], [1, 0.2, 4.9]]):
+        together, apart = whole(agent, vector), parts(agent, vector, places)
+    assert apart.direction[2] == pytest.approx(5.1, abs=1e-3)
+    assert np.linalg.norm(apart.direction[:2] - [1, 0.05]) < 0.2
+    assert together.direction[2] != pytest.approx(5.1, abs=1e-3)
+    server = fold(Slots("geometric-median"), agents=1, exchange=exchange)
+    server.answer(0, [3.0, 4.0, -2.0])
+    np.testing.assert_allclose(server.theta, [0.6, 0.8, -1.0])
+
+
+@given(some_reports)
+def test_clipping_that_never_clips_is_no_aggregator_to_the_bit(reports):
+    plain, clipped = fold(AGGREGATORS["each"](), 6), fold(ClipCentred(reach=1e9, fair=1e9), 6)
+    for agent, vector in reports:
+        plain.answer(agent, vector)
+        clipped.answer(agent, vector)
+    assert plain.bits == clipped.bits
+
+
+@given(some_reports, st.sampled_from([0.5, 1.0, 3.0]), st.sampled_from([0.1, 0.7]))
+def test_nothing_is_further_from_the_centre_than_the_radius(reports, reach, beta):
+    server = Server(ClipCentred(beta=beta, reach=reach))
+    gaps, counts = {}, {}
+    for agent, vector in reports:
+        centre = server.memory.arrays["centre"].copy()
+        gap = np.linalg.norm(np.array(vector) - centre)
+        counts.setdefault(agent, 0.0)
+        counts = {other: count * (1 - 0.1 / len(counts)) for other, count in counts.items()}
+        counts[agent] += 1
+        gaps[agent] = gaps.get(agent, 0.0) + (gap - gaps.get(agent, 0.0)) * max(beta, 1 / counts[agent])
+        radius = reach * np.median(list(gaps.values()))
+        weight = min(1.0, np.median(list(counts.values())) / counts[agent])
+        use = server(agent, vector)
+        expected = centre + weight * (np.array(vector) - centre) * (1 if gap <= radius else radius / gap)
+        np.testing.assert_allclose(use.direction, expected, atol=1e-6)
+        assert centre_and_radius(server.memory)[1] == pytest.approx(radius, abs=1e-9)
+        np.testing.assert_allclose(
+            server.memory.arrays["centre"], (1 - beta) * centre + beta * np.array(expected), atol=1e-6
+        )
+
+
+def test_a_flood_counts_as_much_as_the_middle_agent():
+    """Three that say (1, 0, 0) against one that says the opposite a hundred times as often."""
+    server = Server(ClipCentred())
+    for _ in range(60):
+        for agent in range(3):
+            server(agent, [1, 0, 0])
+        for _ in range(100):
+            server(3, [-1, 0, 0])
+    assert server.memory.arrays["centre"][0] > 0
+
+
+@pytest.mark.parametrize("name", ["slots", "clip-centred"])
+def test_the_memory_that_is_announced_is_the_memory_it_takes(name):
+    aggregator, size = AGGREGATORS[name](), 1000
+    memory = Memory(aggregator.start(size))
+    here = WHOLE._replace(theta=np.zeros(size))
+    for agent in range(8):
+        vector = np.full(size, agent, np.float32)
+        aggregator.take(Given(Report(TaskId(0, 0), agent, vector, 0), vector, 1.0), memory, here)
+    taken = sum(array.nbytes for array in [*memory.arrays.values(), *memory.slots.values()])
+    assert taken <= aggregator.vectors(8) * 8 * size
