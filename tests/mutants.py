@@ -34,6 +34,9 @@ MOMENTS = "tests/server/test_moments.py"
 KERNELS = "tests/server/test_kernels.py"
 SCHEDULES = "tests/server/test_schedules.py"
 ROBUST = "tests/server/test_robust.py"
+LIES = "tests/attacks/test_attack_reports.py"
+WORLDS = "tests/attacks/test_attack_worlds.py"
+OMNISCIENT = "tests/attacks/test_attack_omniscient.py"
 PROBLEMS = "tests/problems/test_problems.py"
 TIME = "tests/engine/test_time.py not many and not ten_thousand"
 BITS = "tests/engine/test_same_bits.py"
@@ -122,6 +125,23 @@ MUTANTS = [
            "return 1.0 if distance <= radius else radius / distance", "return radius / distance", ROBUST),
     Mutant("the last block of coordinates is left out", "server/robust.py",
            "range(0, result.size, _BLOCK):", "range(0, result.size - _BLOCK + 1, _BLOCK):", ROBUST),
+    # Agents that lie.
+    Mutant("everybody lies", "agent/attacks/workload.py",
+           "if task.agent_id not in self.agents:", "if False:", LIES),
+    Mutant("a liar's noise is the same every time", "agent/attacks/reports.py",
+           'return {"stream": freeze(generator)}, with', "return state, with", LIES),
+    Mutant("a liar of another life makes the old noise", "agent/attacks/workload.py",
+           'branch(array, life) if name.endswith("stream") else array', "array", LIES),
+    Mutant("a lie too long to travel", "agent/attacks/reports.py",
+           "np.clip(gradient, -limit, limit)", "np.asarray(gradient)", LIES),
+    Mutant("random actions do not follow the episode's seed", "agent/attacks/worlds.py",
+           "self._given.seed(seed)", "pass", WORLDS),
+    Mutant("the noise of observations does not follow the episode's seed", "agent/attacks/worlds.py",
+           "self._generator = np.random.default_rng(seed)", "pass", WORLDS),
+    Mutant("the largest angle falls short", "agent/attacks/omniscient.py",
+           "-sine * unit(m) +", "-0.9 * sine * unit(m) +", OMNISCIENT),
+    Mutant("an adversary forgets its stream when it is stored", "agent/attacks/omniscient.py",
+           'self.stream = np.array(tree["stream"], np.uint64)', "pass", OMNISCIENT),
     # Schedules.
     Mutant("linear decay over the version", "server/schedules.py",
            "1 - iteration / self.iterations", "1 - version / self.iterations", SCHEDULES),

@@ -32,6 +32,10 @@ SINGLE_AGENT = ("pg", "pg-plain")  # baselines of one agent
 ESTIMATORS = ("gae", "reinforce", "a3c", "clipped", "natural")
 AGGREGATORS = ("each", "all", "rennala", "malenia", "fedbuff", "fedasync", "ringmaster", "clip-centred", "slots")
 CODECS = ("float32",)
+ATTACKS = (
+    "sign-flip", "scaled-sign-flip", "noise", "zeros", "copies", "poisoned-moments", "reward-flip", "random-actions",
+    "observation-noise", "alie", "ipm", "fedpg-attack", "largest-angle", "adaptive",
+)  # fmt: skip
 SCHEDULES = ("constant", "linear", "global", "fosp")
 ENGINES = ("virtual", "local", "ray", "grpc")  # grpc is what `afedpg server` runs
 TIMINGS = ("linear", "sqrt", "straggler", "leader", "equal", "list", "lognormal", "pareto", "trace")
@@ -44,6 +48,7 @@ STEPS_TOGETHER = 1024  # of all agents between two contributions of one, where T
 PATHS = {"from_run": "RUN", "trace": "FILE"}  # settings that name a place, and what lies there
 PARTS = (  # kind, and the section it is a setting of
     ("method", None), ("aggregator", None), ("codec", None), ("estimator", "agent"), ("timing", "timing"),
+    ("attack", None),
 )  # fmt: skip
 
 
@@ -221,6 +226,8 @@ class Config:
     method: str = option("afedpg", "the algorithm: the server's rule", parts=tuple(METHODS))
     aggregator: str = option("", "when the server steps, and with which contributions; the method's", parts=AGGREGATORS)
     codec: str = option("float32", "how a contribution travels", parts=CODECS, term=True)
+    attack: str = option("", "how the attackers lie, to see what the others stand", parts=ATTACKS)
+    attackers: tuple[int, ...] = option((), "the agents that lie, with --attack")
     agents: int = option(8, "N, number of agents", at_least=1)
     iterations: int = option(
         100,

@@ -23,6 +23,7 @@ def validate(config: Config) -> Config:
     _check_layers("baseline_hidden", config.agent.baseline_hidden)
     _check_run(config)
     _check_timing(config)
+    _check_attack(config)
     _check_ray(config)
     return config
 
@@ -131,6 +132,15 @@ def _check_timing(config: Config) -> None:
     working = config.agents - len(set(timing.silent) | {int(agent) for agent in timing.drop})
     _require(len(set(timing.silent)) < config.agents, "silent: every agent is silent; nothing would ever arrive")
     _require(working > 0, "drop: every agent that answers leaves; the run could not end")
+
+
+def _check_attack(config: Config) -> None:
+    liars = set(config.attackers)
+    _require(bool(config.attack) == bool(liars), "attack: say how with --attack NAME and who with --attackers 2,5")
+    for agent in config.attackers:
+        known = 0 <= agent < config.agents
+        _require(known, f"attackers: there is no agent {agent}; agents are 0 to {config.agents - 1}")
+    _require(len(liars) < config.agents, "attackers: every agent lies; there is nothing to see")
 
 
 def _check_ray(config: Config) -> None:

@@ -42,15 +42,24 @@ CASES = {
     "fedbuff, pareto": {"aggregator": "fedbuff:size=3", "agents": 4, "iterations": 20, "timing": "pareto"},
     "fedasync": {"aggregator": "fedasync:law=hinge,bound=2", "agents": 4, "iterations": 20},
     "ringmaster": {"aggregator": "ringmaster:threshold=3", "agents": 4, "iterations": 20, "late": {"2": 7.5}},
-    "slots, a flood": {
+    "slots, a flood of noise": {
         "agents": 4,
         "iterations": 20,
         "aggregator": "slots:mean=ctma,fair=1.0",
+        "attack": "noise",
+        "attackers": (1,),
         "timing": "list",
         "speeds": (1.0, 0.1, 1.0, 2.0),
         "drop": {"2": 9.5},
     },
-    "clip-centred": {"agents": 4, "iterations": 20, "aggregator": "clip-centred"},
+    "clip-centred, adaptive": {
+        "agents": 4,
+        "iterations": 20,
+        "aggregator": "clip-centred",
+        "attack": "adaptive",
+        "attackers": (0, 3),
+    },
+    "fedpg-attack": {"agents": 3, "iterations": 20, "attack": "fedpg-attack", "attackers": (2,)},
     "mdp": {"task": "softmax-mdp", "method": "afedpg", "agents": 3, "iterations": 30, "silent": (1,)},
 }
 each = pytest.mark.parametrize("settings", CASES.values(), ids=CASES)

@@ -61,6 +61,10 @@ def _shipped(kind: str) -> Mapping[str, Any]:
         from afedpg.agent.estimators.shipped import SHIPPED
 
         return SHIPPED
+    if kind == "attack":
+        from afedpg.agent.attacks.shipped import SHIPPED as ATTACKS
+
+        return ATTACKS
     of: dict[str, Mapping[str, Any]] = {
         "method": RECIPES, "aggregator": AGGREGATORS, "codec": CODECS, "timing": dict.fromkeys(TIMINGS),
     }  # fmt: skip

@@ -17,12 +17,13 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from afedpg.agent.attacks.omniscient import Adversary
 from afedpg.engine.crew import Crew, Job
 from afedpg.engine.federation import Federation
 from afedpg.engine.process import DeadEnd
 from afedpg.engine.timing import Timing
 from afedpg.errors import AfedpgError
-from afedpg.messages import AgentState, Event, Fetch, Join, Leave, Outcome, Task, TaskId, Workload
+from afedpg.messages import AgentState, Event, Fetch, Join, Leave, Outcome, Report, Task, TaskId, Workload
 from afedpg.record.states import stack_states, unstack_states
 from afedpg.server.state import statistics_from_tree, statistics_to_tree
 
@@ -55,6 +56,7 @@ class VirtualEngine:
     crew: Crew
     timing: Timing
     agents: int
+    adversary: Adversary | None = None  # sees every report, and changes some
     nanoseconds: int = 0
     heap: list[Happening] = field(default_factory=list)
     states: list[AgentState] = field(default_factory=list)  # each from before what the agent is doing
@@ -106,6 +108,8 @@ class VirtualEngine:
             if happening.kind in (Kind.FINISH, Kind.FETCH):
                 self.states[agent_id] = state
             self.tasks.pop(agent_id, None)
+            if self.adversary is not None and isinstance(event, Report):
+                event = self.adversary(event)
             outcome = self.federation.apply(event, self.seconds)
             for task in outcome.tasks:
                 self._hand_out(task, fetched=happening.kind == Kind.FETCH)
@@ -216,6 +220,7 @@ class VirtualEngine:
             "handed_out": np.array(self.handed_out, np.int64),
             "pace": np.array(self.pace, np.float64),
             "agents": stack_states(self.states),
+            "adversary": {} if self.adversary is None else self.adversary.to_tree(),
             "tasks": {
                 "ids": np.array([(t.agent_id, t.version, *t.task_id) for t in tasks], np.int64).reshape(-1, 4),
                 "theta": np.array([t.theta for t in tasks], np.float32).reshape(-1, parameters),
@@ -229,6 +234,8 @@ class VirtualEngine:
         self.handed_out = [int(count) for count in tree["handed_out"]]
         self.pace = [float(seconds) for seconds in tree.get("pace", [0.0] * self.agents)]
         self.states = unstack_states(tree["agents"])
+        if self.adversary is not None:
+            self.adversary.from_tree(tree["adversary"])
         tasks = tree["tasks"]
         rows = zip(tasks["ids"].tolist(), tasks["theta"], unstack_states(tasks["statistics"]), strict=True)
         for (agent_id, version, epoch, counter), theta, statistics in rows:

@@ -7,81 +7,22 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from numpy.typing import NDArray
-
 from afedpg.config import Config
+from afedpg.engine.delegate import Delegate
 from afedpg.engine.spawn import check_importable, needs_script
 from afedpg.errors import ConfigError
-from afedpg.messages import (
-    AgentState,
-    Codec,
-    Evaluation,
-    Exchange,
-    Float32,
-    Floats,
-    Report,
-    Statistics,
-    Task,
-    Vector,
-    Workload,
-)
+from afedpg.messages import AgentState, Codec, Exchange, Float32, Report, Task, Workload
 from afedpg.parts import build
 from afedpg.problems import ProblemWorkload, make_problem, make_sites
 
 if TYPE_CHECKING:
+    from afedpg.agent.attacks.worlds import World
     from afedpg.agent.estimators.estimator import Estimator
 
 MakeEnv = Callable[[int], Any]  # agent -> its gymnasium.Env
 MakePolicy = Callable[[Any, Any], Any]  # observation space, action space -> a torch module; see policy/own.py
 CODECS: dict[str, type[Codec]] = {"float32": Float32}
 _CODEC = "codec_"  # what the keys of a codec's arrays begin with, in an agent's state
-
-
-@dataclass
-class Delegate:
-    """A workload that is another one but for what it says otherwise."""
-
-    inner: Workload
-
-    @property
-    def parameters(self) -> int:
-        return self.inner.parameters
-
-    @property
-    def exchange(self) -> Exchange:
-        return self.inner.exchange
-
-    @property
-    def cost(self) -> float:
-        return self.inner.cost
-
-    @property
-    def steps(self) -> int:
-        return self.inner.steps
-
-    def check(self) -> None:
-        self.inner.check()
-
-    def initial_theta(self) -> Vector:
-        return self.inner.initial_theta()
-
-    def start(self, agent_id: int) -> AgentState:
-        return self.inner.start(agent_id)
-
-    def renew(self, state: AgentState, life: int) -> AgentState:
-        return self.inner.renew(state, life)
-
-    def prepare(self, state: AgentState, agent_id: int) -> AgentState:
-        return self.inner.prepare(state, agent_id)
-
-    def work(self, state: AgentState, task: Task) -> tuple[AgentState, Report]:
-        return self.inner.work(state, task)
-
-    def evaluate(self, theta: Floats, statistics: Statistics, iteration: int, fresh: bool = False) -> list[Evaluation]:
-        return self.inner.evaluate(theta, statistics, iteration, fresh)
-
-    def export(self, theta: Floats, statistics: Statistics) -> tuple[dict[str, NDArray[Any]], dict[str, str]]:
-        return self.inner.export(theta, statistics)
 
 
 @dataclass
@@ -133,6 +74,8 @@ class BuildWorkload:
 
     def __call__(self) -> Workload:
         workload = self._bare()
+        if self.config.attackers:
+            workload = self._attacked(workload)
         codec = self.codec or build("codec", self.config.codec, CODECS)
         return workload if isinstance(codec, Float32) else Encoded(workload, codec)
 
@@ -142,6 +85,34 @@ class BuildWorkload:
         from afedpg.agent.work import EnvironmentWorkload  # Gymnasium, which a synthetic problem does not need
 
         return EnvironmentWorkload(self.config, self.make_env, self.make_policy, self.estimator)
+
+    def _attacked(self, honest: Workload) -> Workload:
+        """With liars among the agents. Those that know everything are the virtual engine's."""
+        from afedpg.agent.attacks.reports import Lie  # Gymnasium, again
+        from afedpg.agent.attacks.shipped import SHIPPED
+        from afedpg.agent.attacks.worlds import World
+        from afedpg.engine.attacked import Attacked
+
+        config, attack = self.config, build("attack", self.config.attack, SHIPPED)
+        liars = frozenset(config.attackers)
+        if isinstance(attack, Lie):
+            attack.check(honest.exchange)
+            return Attacked(honest, liars, config.seed, attack)
+        if isinstance(attack, World):
+            return Attacked(honest, liars, config.seed, None, self._elsewhere(attack))
+        if config.engine != "virtual":
+            raise ConfigError(f"attack: {config.attack} knows every agent's contribution; use --engine virtual")
+        return honest
+
+    def _elsewhere(self, world: World) -> Workload:
+        from afedpg.agent.attacks.worlds import ChangedEnvironments, ChangedProblem
+
+        config = self.config
+        if config.synthetic:
+            return ProblemWorkload(ChangedProblem(make_problem(config), world), config.seed)
+        make_env = ChangedEnvironments(config, self.make_env, world)
+        plain = replace(config, agent=replace(config.agent, sampler="gymnasium"))  # the native one knows no other world
+        return replace(self, config=plain, make_env=make_env)._bare()
 
     def travels_alone(self) -> bool:
         """Whether other processes can have it without running the script that started this one again."""

@@ -9,11 +9,11 @@ from pathlib import Path
 import numpy as np
 
 from afedpg.engine.crew import Alone
+from afedpg.engine.delegate import Delegate
 from afedpg.engine.federation import Federation, OnArrival
 from afedpg.engine.process import Interruption
 from afedpg.engine.timing import make_timing
 from afedpg.engine.virtual import VirtualEngine
-from afedpg.engine.workloads import Delegate
 from afedpg.experiments.jobs import GRADIENT_SECONDS, Progress, Settings
 from afedpg.experiments.tables import Table, read, table
 from afedpg.messages import AgentState, Arrival, Report, Task, Vector

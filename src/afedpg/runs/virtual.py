@@ -8,6 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from afedpg.agent.attacks.omniscient import Adversary
 from afedpg.config import Config
 from afedpg.engine.cost import Cost, check_memory
 from afedpg.engine.crew import Alone, Crew, Pool
@@ -15,7 +16,9 @@ from afedpg.engine.federation import Federation, OnArrival
 from afedpg.engine.process import Interruption
 from afedpg.engine.timing import Timing, make_timing
 from afedpg.engine.virtual import VirtualEngine
-from afedpg.messages import Workload
+from afedpg.errors import ConfigError
+from afedpg.messages import Float32, Vector, Workload
+from afedpg.parts import build
 from afedpg.record import checkpoint
 from afedpg.record import folder as folders
 from afedpg.record.loss import check_rows, check_start, never_written
@@ -23,7 +26,9 @@ from afedpg.record.recorder import Position, Recorder
 from afedpg.runs.parts import Own, parts_of, start_state
 from afedpg.runs.session import Result, Session
 from afedpg.runs.stored import newest
+from afedpg.seeding import freeze, stream
 from afedpg.server.admission import Limits
+from afedpg.server.defences import centre_and_radius
 
 
 def run_virtual(
@@ -87,9 +92,27 @@ def _session(
     interruption: Interruption,
 ) -> Result:
     with closing(_crew(config, own, workload, workers, interruption)) as crew:
-        engine = VirtualEngine(federation, workload, crew, timing, config.agents)
+        engine = VirtualEngine(federation, workload, crew, timing, config.agents, _adversary(config, federation))
         gradients = config.gradients if until is None else until
         return Session(config, workload, federation, engine, interruption, gradients).run(tree)
+
+
+def _adversary(config: Config, federation: Federation) -> Adversary | None:
+    """The liars that know everything, where the attack is of that kind."""
+    if not config.attackers:
+        return None
+    from afedpg.agent.attacks.shipped import SHIPPED, Omniscient
+
+    attack = build("attack", config.attack, SHIPPED)
+    if not isinstance(attack, Omniscient):
+        return None
+    if not isinstance(federation.rule.exchange.codec, Float32):
+        raise ConfigError(f"attack: {config.attack} sends numbers as they are; use --codec float32")
+
+    def defence() -> tuple[Vector, float] | None:
+        return centre_and_radius(federation.server.memory)
+
+    return Adversary(attack, frozenset(config.attackers), freeze(stream(config.seed, "attack")), defence)
 
 
 def _crew(config: Config, own: Own, workload: Workload, workers: int, interruption: Interruption) -> Crew:
