@@ -34,6 +34,7 @@ MOMENTS = "tests/server/test_moments.py"
 KERNELS = "tests/server/test_kernels.py"
 SCHEDULES = "tests/server/test_schedules.py"
 ROBUST = "tests/server/test_robust.py"
+DEFENCES = "tests/server/test_defences.py"
 LIES = "tests/attacks/test_attack_reports.py"
 WORLDS = "tests/attacks/test_attack_worlds.py"
 OMNISCIENT = "tests/attacks/test_attack_omniscient.py"
@@ -125,15 +126,28 @@ MUTANTS = [
            "return 1.0 if distance <= radius else radius / distance", "return radius / distance", ROBUST),
     Mutant("the last block of coordinates is left out", "server/robust.py",
            "range(0, result.size, _BLOCK):", "range(0, result.size - _BLOCK + 1, _BLOCK):", ROBUST),
+    # Defences.
+    Mutant("a flood gains weight", "server/defences.py",
+           "min(max(1.0, middle), 1 / self.beta)", "1 / self.beta", DEFENCES),
+    Mutant("a flood makes the server step", "server/defences.py",
+           "if counts[row] >= self.fair * middle + FREE_REPORTS:", "if False:", DEFENCES),
+    Mutant("who has left keeps a vote", "server/defences.py",
+           "if not stay.all():", "if False:", DEFENCES),
+    Mutant("groups are judged together", "server/defences.py",
+           "for place in here.places:", "for place in (slice(None),):", DEFENCES),
+    Mutant("a flood clips nobody's weight", "server/defences.py",
+           "* min(1.0, self.fair * float(np.median(counts)) / counts[row])", "* 1.0", DEFENCES),
     # Agents that lie.
-    Mutant("everybody lies", "agent/attacks/workload.py",
-           "if task.agent_id not in self.agents:", "if False:", LIES),
+    Mutant("everybody lies", "engine/attacked.py",
+           "if task.agent_id in self.liars and", "if", LIES),
     Mutant("a liar's noise is the same every time", "agent/attacks/reports.py",
            'return {"stream": freeze(generator)}, with', "return state, with", LIES),
-    Mutant("a liar of another life makes the old noise", "agent/attacks/workload.py",
+    Mutant("a liar of another life makes the old noise", "engine/attacked.py",
            'branch(array, life) if name.endswith("stream") else array', "array", LIES),
     Mutant("a lie too long to travel", "agent/attacks/reports.py",
-           "np.clip(gradient, -limit, limit)", "np.asarray(gradient)", LIES),
+           "np.clip(vector, -limit, limit)", "np.asarray(vector)", LIES),
+    Mutant("the honest work in the liars' world", "engine/attacked.py",
+           "if self.world is None or agent_id not in self.liars else", "if self.world is None else", WORLDS),
     Mutant("random actions do not follow the episode's seed", "agent/attacks/worlds.py",
            "self._given.seed(seed)", "pass", WORLDS),
     Mutant("the noise of observations does not follow the episode's seed", "agent/attacks/worlds.py",

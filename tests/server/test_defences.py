@@ -51,7 +51,7 @@ def means_of(reports, beta):
 
 @given(some_reports, st.sampled_from([0.1, 0.5, 1.0]), st.sampled_from([0.0, 0.2, 0.4]))
 def test_slots_are_a_trimmed_mean_of_every_agents_mean(reports, beta, share):
-    server = Server(Slots(beta=beta, share=share, fair=1e9))
+    server = Server(Slots("trimmed-mean", beta, share, fair=1e9))
     for index, (agent, vector) in enumerate(reports):
         before = means_of(reports[:index], beta)[1]
         use = server(agent, vector)
@@ -172,7 +172,7 @@ def test_nothing_is_further_from_the_centre_than_the_radius(reports, reach, beta
     server = Server(ClipCentred(beta=beta, reach=reach))
     gaps, counts = {}, {}
     for agent, vector in reports:
-        centre = server.memory.arrays["centre"].copy()
+        centre = server.memory.arrays["centre"].astype(float)
         gap = np.linalg.norm(np.array(vector) - centre)
         counts.setdefault(agent, 0.0)
         counts = {other: count * (1 - 0.1 / len(counts)) for other, count in counts.items()}
@@ -182,11 +182,10 @@ def test_nothing_is_further_from_the_centre_than_the_radius(reports, reach, beta
         weight = min(1.0, np.median(list(counts.values())) / counts[agent])
         use = server(agent, vector)
         expected = centre + weight * (np.array(vector) - centre) * (1 if gap <= radius else radius / gap)
-        np.testing.assert_allclose(use.direction, expected, atol=1e-6)
-        assert centre_and_radius(server.memory)[1] == pytest.approx(radius, abs=1e-9)
-        np.testing.assert_allclose(
-            server.memory.arrays["centre"], (1 - beta) * centre + beta * np.array(expected), atol=1e-6
-        )
+        np.testing.assert_allclose(use.direction, expected, atol=1e-5)
+        assert centre_and_radius(server.memory)[1] == pytest.approx(radius, abs=1e-5)
+        after = (1 - beta) * centre + beta * np.array(expected)
+        np.testing.assert_allclose(server.memory.arrays["centre"], after, atol=1e-5)
 
 
 def test_a_flood_counts_as_much_as_the_middle_agent():

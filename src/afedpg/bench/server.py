@@ -2,7 +2,7 @@
 
 fold      the server's step alone: mix, normalize, step, look ahead, and the Task's theta~
 recorded  the same with the journal and run.db
-clipped   the fold with centred clipping instead of the mix, against the fold
+clipped   the fold with the aggregator clip-centred, against the fold
 """
 
 from __future__ import annotations
@@ -24,16 +24,14 @@ from afedpg.engine.federation import Federation
 from afedpg.messages import Join, Report, Stats
 from afedpg.record import folder
 from afedpg.record.recorder import Recorder
-from afedpg.server.robust import ClippedMix
+from afedpg.server.defences import ClipCentred
 from afedpg.server.rules import ServerRule, afedpg
 from afedpg.server.schedules import Constant
 from afedpg.server.state import initial_state
-from afedpg.server.transforms import Chain, Normalize, Scale
 
 SIZES = {"Swimmer": 4_868, "Hopper": 69_638, "Walker2d": 274_956, "Humanoid": 727_074}
 COPY = "one float64 copy"
-ALPHA, ETA = Constant(0.1), Constant(0.01)
-RULE = afedpg(ALPHA, ETA)
+RULE = afedpg(Constant(0.1), Constant(0.01))
 
 
 def run(tasks: Sequence[str] = tuple(SIZES), rounds: int = 15) -> list[dict[str, Any]]:
@@ -74,9 +72,8 @@ def _measure(size: int, rounds: int) -> tuple[list[float], list[float], list[flo
     with tempfile.TemporaryDirectory() as place:
         config = from_settings({"task": "quadratic", "dimension": size, "agents": 1})
         recorder = Recorder(folder.create(Path(place) / "run", config), config)
-        clipping = Chain(ClippedMix(ALPHA, Constant(1.0)), Normalize(), Scale(ETA))  # always clips
         bare, kept = _gradients(size, RULE), _gradients(size, RULE, recorder)
-        clipped = _gradients(size, replace(RULE, step=clipping))
+        clipped = _gradients(size, replace(RULE, aggregator=ClipCentred(reach=0.5)))  # clips every gradient
         times: tuple[list[float], list[float], list[float], list[float]] = ([], [], [], [])
         for _ in range(rounds):
             for entry, work in zip(times, (lambda: np.copyto(target, source), bare, kept, clipped), strict=True):

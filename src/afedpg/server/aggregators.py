@@ -13,7 +13,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence, Set
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -59,7 +59,7 @@ class Drop(NamedTuple):
 class Memory:
     """What an aggregator remembers. It may write to all of it."""
 
-    arrays: dict[str, NDArray[np.float64]] = field(default_factory=dict)
+    arrays: dict[str, NDArray[Any]] = field(default_factory=dict)
     slots: dict[int, NDArray[np.float64]] = field(default_factory=dict)  # agent -> a vector; gone when it leaves
     kept: list[Given] = field(default_factory=list)
 
@@ -88,7 +88,7 @@ class Aggregator:
     waits: bool = False
     everyone: bool = False
 
-    def start(self, parameters: int) -> dict[str, NDArray[np.float64]]:
+    def start(self, parameters: int) -> dict[str, NDArray[Any]]:
         """The arrays it remembers, as they are at the start."""
         return {}
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,11 +26,12 @@ from afedpg.server.robust import (
     distance,
     distances_to,
     geometric_median,
+    shorten,
     trimmed_mean,
 )
 
 FREE_REPORTS = 10  # of every agent: somebody has to begin
-Arrays = dict[str, NDArray[np.float64]]
+Arrays = dict[str, NDArray[Any]]
 Mean = Callable[[Rows, Vector, float, Vector], Vector]  # rows, weights, the liars' share of them, the last direction
 
 
@@ -97,7 +98,7 @@ class Slots(_PerAgent):
 
     tables = ("agents", "counts", "rows")
 
-    mean: str = option("trimmed-mean", "how the agents' means become one", tuple(MEANS))
+    mean: str = option("ctma", "how the agents' means become one", tuple(MEANS))
     beta: float = option(0.1, "weight of an agent's newest contribution in its mean", above=0, at_most=1)
     share: float = option(0.3, "of the weight that may be liars'", at_least=0, at_most=0.49)
     fair: float = option(3.0, "how many times as many reports as the middle agent's are used of one", at_least=1)
@@ -133,8 +134,8 @@ class ClipCentred(_PerAgent):
         x = c + w_i clip(g - c),    c <- (1 - beta) c + beta x
 
     clip shortens what is longer than a radius: `reach` times the middle of the agents' own mean distances from the
-    centre. w_i is below 1 for an agent that reports more than `fair` times as often as the middle one. A vector of
-    theta's length is all it remembers, and three numbers per agent.
+    centre. w_i is below 1 for an agent that reports more than `fair` times as often as the middle one. The centre is
+    all it remembers of theta's length, and three numbers per agent.
     """
 
     tables = ("agents", "counts", "gaps")
@@ -144,7 +145,8 @@ class ClipCentred(_PerAgent):
     fair: float = option(1.0, "how many times as often as the middle agent one may report and count whole", at_least=1)
 
     def start(self, parameters: int) -> Arrays:
-        return {"centre": np.zeros(parameters), "radius": np.zeros(1), **{name: np.zeros(0) for name in self.tables}}
+        vectors = {name: np.zeros(parameters, np.float32) for name in ("centre", "clipped")}  # as contributions are
+        return {**vectors, "radius": np.zeros(1), **{name: np.zeros(0) for name in self.tables}}
 
     def vectors(self, agents: int) -> int:
         return 2
@@ -153,7 +155,7 @@ class ClipCentred(_PerAgent):
         arrays, centre = memory.arrays, memory.arrays["centre"]
         row = self.row(memory, given.agent)
         counts, gaps = arrays["counts"], arrays["gaps"]
-        gap = distance(centre, given.vector, 1.0)
+        gap = distance(centre, given.vector)
         counts *= 1 - 0.1 / len(counts)  # the last ten reports of everybody
         counts[row] += 1
         gaps[row] += (gap - gaps[row]) * max(self.beta, 1 / counts[row])
@@ -162,13 +164,11 @@ class ClipCentred(_PerAgent):
         if part == 1:
             mix(centre, given.vector, 1 - self.beta, self.beta)
             return Use(given.vector, (given,), given.version, given.norm)
-        clipped = centre.copy()
-        mix(clipped, given.vector, 1 - part, part)
-        mix(centre, clipped, 1 - self.beta, self.beta)
-        return Use(clipped, (given,), given.version)
+        length = shorten(arrays["clipped"], centre, given.vector, part, self.beta)
+        return Use(arrays["clipped"], (given,), given.version, length)
 
 
 def centre_and_radius(memory: Memory) -> tuple[Vector, float] | None:
     """What somebody would know who knew of centred clipping; None where it is not in use."""
     arrays = memory.arrays
-    return (arrays["centre"], float(arrays["radius"][0])) if "centre" in arrays else None
+    return (arrays["centre"].astype(np.float64), float(arrays["radius"][0])) if "centre" in arrays else None

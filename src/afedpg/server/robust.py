@@ -13,17 +13,11 @@ deterministic.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
-
 import numpy as np
 from numpy.typing import NDArray
 
 from afedpg.compiled import fast_jit, jit
 from afedpg.messages import Floats, Vector
-from afedpg.server.kernels import mix
-from afedpg.server.schedules import Schedule
-from afedpg.server.transforms import At, Direction
 
 Rows = NDArray[np.float64]  # [n, parameters]
 
@@ -102,38 +96,33 @@ def clip_factor(distance: float, radius: float) -> float:
     return 1.0 if distance <= radius else radius / distance
 
 
-@dataclass(frozen=True)
-class ClippedMix:
-    """d += alpha clip(g - d): centred clipping with the direction as its centre, which is Mix with a smaller alpha for
-    a gradient that is further than `radius` from it. Where nothing is clipped, it has Mix's bits.
-    """
-
-    alpha: Schedule
-    radius: Schedule
-
-    def buffers(self, size: int) -> dict[str, Vector]:
-        return {"direction": np.zeros(size)}
-
-    def update(self, direction: Direction, buffers: Mapping[str, Vector], at: At) -> Direction:
-        centre = buffers["direction"]
-        gap = distance(centre, direction.vector, direction.factor)
-        alpha = self.alpha(at.iteration, at.version) * clip_factor(gap, self.radius(at.iteration, at.version))
-        mix(centre, direction.vector, 1 - alpha, alpha * direction.factor)
-        return Direction(centre)
-
-
 def distances_to(centre: Vector, rows: Rows) -> Vector:
     """|x_i - c| of every row, [n]."""
-    return np.array([distance(centre, row, 1.0) for row in rows])
+    return np.array([distance(centre, row) for row in rows])
 
 
 @fast_jit
-def distance(centre: Vector, vector: Vector | Floats, factor: float) -> float:
-    """|factor v - c|."""
+def distance(centre: Vector | Floats, vector: Vector | Floats) -> float:
+    """|v - c|."""
     total = 0.0
     for index in range(centre.size):
-        gap = factor * np.float64(vector[index]) - centre[index]
+        gap = np.float64(vector[index]) - np.float64(centre[index])
         total += gap * gap
+    return float(np.sqrt(total))
+
+
+@fast_jit
+def shorten(result: Floats, centre: Floats, vector: Vector | Floats, part: float, beta: float) -> float:
+    """result = c + part (v - c), then c = (1 - beta) c + beta result: a step of centred clipping in one walk. Returns
+    the result's norm.
+    """
+    total = 0.0
+    for index in range(centre.size):
+        old = np.float64(centre[index])
+        value = (1 - part) * old + part * np.float64(vector[index])
+        centre[index] = (1 - beta) * old + beta * value
+        result[index] = value
+        total += value * value
     return float(np.sqrt(total))
 
 
