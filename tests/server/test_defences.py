@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from support import Fold
 
@@ -75,6 +75,7 @@ def trimmed(pairs, share):
 
 
 @pytest.mark.parametrize("mean", MEANS)
+@settings(max_examples=15)  # of hundreds of reports each
 @given(st.lists(st.integers(0, 5), max_size=80), st.integers(0, 9))
 def test_reporting_more_often_gains_no_weight(mean, extra, seed):
     """Agents that always say the same: how often each said it leaves no trace once all have said it ten times."""
@@ -91,7 +92,8 @@ def test_reporting_more_often_gains_no_weight(mean, extra, seed):
 
 
 @pytest.mark.parametrize("mean", ["trimmed-mean", "ctma", "geometric-median"])
-@given(st.integers(0, 99), st.sampled_from([1, 10, 50]), st.sampled_from([-1e6, 1.0, 30.0, 1e30]))
+@settings(max_examples=15)  # of a thousand reports each
+@given(st.integers(0, 99), st.sampled_from([1, 10]), st.sampled_from([-1e6, 1.0, 30.0, 1e30]))
 def test_three_of_ten_that_lie_together_and_often(mean, seed, rate, lie):
     """The honest scatter around (1, 1, 1)."""
     generator = np.random.default_rng(seed)
