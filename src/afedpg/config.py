@@ -188,17 +188,12 @@ class NetworkConfig:
     """Agents in other processes: how long the server waits for them, and what it believes of a report."""
 
     lease: float = option(
-        15.0,
-        "seconds of silence after which an agent is dropped; it may come back",
-        at_least=SHORTEST_LEASE,
-        at_most=LONGEST_LEASE,
+        15.0, "seconds of silence after which an agent is dropped", at_least=SHORTEST_LEASE, at_most=LONGEST_LEASE
     )
     deadline: float | None = option(
-        None,
-        "fedpg: seconds after which a round closes with the gradients it has; 0: never; without it, 10 times what the "
-        "slowest answer took, and 60 s at least",
-        at_least=0,
-    )
+        None, "fedpg: seconds after which a round closes; 0: never; without it, 10 times what the slowest answer took, "
+        "and 60 s at least", at_least=0,
+    )  # fmt: skip
     max_norm: float = option(1e9, "reports whose gradient is longer are refused", above=0)
     max_delay: int = option(0, "reports with a larger delay are refused; 0: none is", at_least=0)
     max_rate: float = option(1000.0, "reports per second an agent may send", above=0)

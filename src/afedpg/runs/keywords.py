@@ -11,6 +11,10 @@ class Settings(TypedDict, total=False):
     """Everything else a run can be told. What is left out has its default, or what preset and method bring."""
 
     # The run.
+    attack: str
+    """how the attackers lie, to see what the others stand (default: '')"""
+    attackers: tuple[int, ...] | list[int]
+    """the agents that lie, with --attack (default: ())"""
     agents: int
     """N, number of agents (default: 8)"""
     iterations: int
@@ -65,6 +69,12 @@ class Settings(TypedDict, total=False):
     """agents that join later, as AGENT=SECONDS (default: {})"""
     drop: Mapping[str, float] | Mapping[int, float]
     """agents that leave, as AGENT=SECONDS (default: {})"""
+    latency: float
+    """seconds that a message of the first agent takes, a Task or a report (default: 0.0)"""
+    bandwidth: float
+    """bytes per second of the first agent's messages; 0: any number at once (default: 0.0)"""
+    transfer: Literal["equal", "sqrt", "linear"]
+    """how agents' messages differ: the i-th agent's take 1, sqrt(i) or i times the first one's (default: 'equal')"""
     update_share: float
     """estimators that fetch late: share of a gradient's seconds from fetch to report (default: 0.1)"""
 
@@ -132,10 +142,10 @@ class Settings(TypedDict, total=False):
 
     # Agents in other processes: how long the server waits for them, and what it believes of a report.
     lease: float
-    """seconds of silence after which an agent is dropped; it may come back (default: 15.0)"""
+    """seconds of silence after which an agent is dropped (default: 15.0)"""
     deadline: float | None
-    """fedpg: seconds after which a round closes with the gradients it has; 0: never; without it, 10 times what the
-    slowest answer took, and 60 s at least"""
+    """fedpg: seconds after which a round closes; 0: never; without it, 10 times what the slowest answer took, and 60 s
+    at least"""
     max_norm: float
     """reports whose gradient is longer are refused (default: 1000000000.0)"""
     max_delay: int
