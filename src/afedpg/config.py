@@ -43,8 +43,7 @@ TRANSFERS = ("equal", "sqrt", "linear")
 SHORTEST_LEASE, LONGEST_LEASE = 0.5, 86400.0  # seconds; gRPC's timers hold 24 days
 WIDEST = 1 << 16  # a hidden layer
 LONGEST_SECONDS = (2**63 - 1) / 1e9  # virtual time is counted in nanoseconds of 63 bits: 292 years
-SHORTEST_ROLLOUT = 16
-STEPS_TOGETHER = 1024  # of all agents between two contributions of one, where T follows N
+STEPS_TOGETHER, SHORTEST_ROLLOUT = 1024, 16  # where T follows N: of all agents together, and of one at least
 PATHS = {"from_run": "RUN", "trace": "FILE"}  # settings that name a place, and what lies there
 PARTS = (  # kind, and the section it is a setting of
     ("method", None), ("aggregator", None), ("codec", None), ("estimator", "agent"), ("timing", "timing"),
