@@ -27,7 +27,8 @@ OTHER: dict[str, Any] = {  # another value for each setting, where the rule belo
     "baseline": "linear", "env_kwargs": {"gravity": -3.0}, "max_share": 0.5, "compute": "native",
     "aggregator": "all", "codec": "float32:", "update_share": 0.5,
 }  # fmt: skip
-NEEDS = {"speeds": {"timing": "list"}}  # what makes the other value valid
+OTHER |= {"optima": [1.0, 2.0], "transfer": "sqrt"}
+NEEDS: dict[str, Any] = {"speeds": {"timing": "list"}, "transfer": {"latency": 1.0}}  # what makes the other value valid
 
 
 def edit(run: Path, **settings: Any) -> None:
@@ -73,7 +74,7 @@ def test_a_setting_that_theta_depends_on_is_refused_by_name(made: Path, entry: A
             continue  # it says that a run in real time cannot be recomputed
         with pytest.raises(ConfigError) as caught:
             go_on(made)
-        line, named = str(caught.value), entry.name if entry.name not in NEEDS else "(speeds|timing)"
+        line, named = str(caught.value), f"({'|'.join((entry.name, *NEEDS.get(entry.name, {})))})"
         assert re.match(rf"{named}: {made}/run.toml says .*, but the run was made with .*; put it back", line), line
         assert "\n" not in line
     assert contents(made) == before
