@@ -58,6 +58,7 @@ ACTIVATIONS = "tests/agent/test_activations.py"
 CLIPPED = "tests/agent/test_clipped.py"
 LATE = "tests/engine/test_late_fetch.py"
 NATURAL = "tests/agent/test_natural.py"
+CHECK = "tests/cli/test_check.py"
 KEYWORDS = "tests/engine/test_keywords.py not mypy"
 
 
@@ -326,6 +327,10 @@ MUTANTS = [
     Mutant("a setting that train's types do not know", "runs/keywords.py",
            "    keep_reports: bool\n", "", KEYWORDS),
     Mutant("names that are not loaded yet are not listed", "__init__.py", "{*__all__, *(", "{*(", KEYWORDS),
+    Mutant("an environment that forgets its seed is called deterministic", "runs/check.py",
+           "deterministic=not changes", "deterministic=True", f"{CHECK} otherwise"),
+    Mutant("a task without a time limit is no warning", "runs/check.py",
+           "    if limit is None and", "    if limit == 0 and", f"{CHECK} people"),
     Mutant("own timing models forget who is silent", "engine/timing.py",
            "    if chosen.silent:\n", "    if chosen.silent and own is None:\n", f"{API} silence"),
     Mutant("a nested state.json is nobody's business", "record/checkpoint.py",

@@ -7,13 +7,25 @@ import sys
 from collections.abc import Callable, Sequence
 
 from afedpg import __version__
-from afedpg.commands import bench, completion, dashboard, evaluate, export, network, parts, reproduce, runs, train
+from afedpg.commands import (
+    bench,
+    check,
+    completion,
+    dashboard,
+    evaluate,
+    export,
+    network,
+    parts,
+    reproduce,
+    runs,
+    train,
+)
 from afedpg.commands.parser import Parser
 from afedpg.errors import AfedpgError
 from afedpg.printable import printable
 
 # In the order of `afedpg --help`.
-COMMANDS = (train, evaluate, export, runs, dashboard, reproduce, network, parts, bench, completion)
+COMMANDS = (train, evaluate, check, export, runs, dashboard, reproduce, network, parts, bench, completion)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -30,6 +30,7 @@ CASES = {
     "export runs/lq --to on": {"onnx"},
     "export runs/lq --to onnx ti": {"times.csv"},
     "runs --compare runs/lq sweep/seed1": {"sweep/seed1"},
+    "check Ho": {"Hopper-v4", "Hopper-v5"},
     "bench sa": {"sampler"},
     "reproduce comp": {"complexity"},
     "reproduce complexity --scale sm": {"smoke"},

@@ -18,7 +18,8 @@ from afedpg.runs.parts import configure
 
 TOP = make_parser()
 [COMMANDS] = [action.choices for action in TOP._actions if isinstance(action.choices, dict)]
-QUICK = ("train", "resume", "evaluate", "replay", "export", "runs", "certs", "completion")  # others wait, or are slow
+# others wait, or are slow
+QUICK = ("train", "resume", "evaluate", "replay", "check", "export", "runs", "certs", "completion")
 
 
 def example_of(parser) -> list[str]:
