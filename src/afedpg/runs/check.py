@@ -10,12 +10,13 @@ import numpy as np
 from gymnasium import Space, spaces
 from numpy.typing import NDArray
 
-from afedpg.agent.estimators.shipped import Gae
+from afedpg.agent.estimators.shipped import SHIPPED
 from afedpg.agent.work import build_policy
 from afedpg.config import Config
 from afedpg.engine.workloads import MakeEnv
 from afedpg.errors import ConfigError
 from afedpg.messages import AgentState
+from afedpg.parts import build
 from afedpg.policy.mlp import MlpPolicy, Policy
 from afedpg.runs.keywords import Settings
 from afedpg.runs.parts import Own, configure
@@ -97,7 +98,7 @@ def check_task(task: str, make_env: MakeEnv | None = None, **settings: Unpack[Se
 
 def _look(config: Config, here: Environments, fresh: Environments) -> Findings:
     here.compare_all()
-    policy = build_policy(config, here, Gae(), None)
+    policy = build_policy(config, here, build("estimator", config.agent.estimator, SHIPPED), None)
     assert isinstance(policy, MlpPolicy)
     native = native_sampler(here, policy, AT_ONCE, False)
     sampler = GymnasiumSampler(here, policy, AT_ONCE, False) if isinstance(native, str) else native
