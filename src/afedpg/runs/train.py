@@ -77,7 +77,9 @@ def train(
             The run: agents, iterations, seed, engine, from_run, stop_at_return, stop_at_evaluation, stop_at_seconds;
             of the quadratic problem dimension, noise, optima.
             alpha and eta: schedule, eta_floor, literal, literal_constants.
-            Virtual time: fastest, spread, speeds, sigma, shape, trace, silent, late, drop, update_share.
+            Virtual time: fastest, spread, speeds, sigma, shape, trace, silent, late, drop, update_share; of messages
+            latency, bandwidth, transfer.
+            Agents that lie: attack, attackers.
             The policy: hidden, activation, mean, log_std.
             The gradient: steps, gamma, gae_lambda, baseline, baseline_hidden, baseline_rate, baseline_epochs,
             scale_advantages, scale_observations, scale_rewards, horizon, segment, entropy, value_weight.
