@@ -114,9 +114,7 @@ class TimingConfig:
     drop: dict[str, float] = option({}, "agents that leave, as AGENT=SECONDS")
     latency: float = option(0.0, "seconds that a message of the first agent takes, a Task or a report", at_least=0)
     bandwidth: float = option(0.0, "bytes per second of the first agent's messages; 0: any number at once", at_least=0)
-    transfer: str = option(
-        "equal", "how agents' messages differ: the i-th agent's take 1, sqrt(i) or i times the first one's", TRANSFERS
-    )
+    transfer: str = option("equal", "the i-th agent's messages take 1, sqrt(i) or i times the first one's", TRANSFERS)
     update_share: float = option(
         0.1, "estimators that fetch late: share of a gradient's seconds from fetch to report", at_least=0, at_most=1
     )
