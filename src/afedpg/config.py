@@ -340,10 +340,9 @@ def from_settings(settings: Mapping[str, Any], base: Config = Config()) -> Confi
 
 
 def resolved(config: Config) -> Config:
-    """With the settings that follow from others: T from N where it is 0, and how many server steps the run has."""
+    """With the setting that follows from others: T from N where it is 0."""
     steps = config.agent.steps or max(SHORTEST_ROLLOUT, STEPS_TOGETHER // max(1, config.agents))
-    config = replace(config, agent=replace(config.agent, steps=steps))
-    return replace(config, agent=replace(config.agent, horizon=config.agent.horizon or config.gradients))
+    return replace(config, agent=replace(config.agent, steps=steps))
 
 
 def absolute_paths(settings: Mapping[str, Any]) -> dict[str, Any]:

@@ -23,6 +23,7 @@ from typing import Any, NamedTuple
 
 from afedpg.config import PARTS, Config, coerce
 from afedpg.errors import ConfigError
+from afedpg.printable import of_peer
 from afedpg.validation import check_entry
 
 _FORM = re.compile(r"(?:(?P<file>.*\.py):)?(?P<name>[^:]*)(?::(?P<values>.*))?", re.DOTALL)
@@ -53,7 +54,7 @@ def _read_values(kind: str, text: str) -> dict[str, Any]:
             continue
         if document.keys() == {"values"}:  # a line end may have begun another setting
             return dict(document["values"])
-    raise ConfigError(f"{kind}: '{text}' is not like key=value,other=value")
+    raise ConfigError(f"{kind}: '{of_peer(text)}' is not like key=value,other=value")
 
 
 def absolute(kind: str, text: str) -> str:

@@ -369,7 +369,7 @@ def test_a_setting_of_the_wrong_kind_in_a_file_is_named(capsys, empty_folder):
     [
         (["--hidden", "abc"], "'abc' is not like 64,64"),
         (["--env-kwargs", "map_name=8x8"], "values are written as in TOML"),
-        (["--codec", "float32:k=" + "1" * 5000], "codec: float32 has no parameter 'k'"),
+        (["--codec", "float32:k=" + "1" * 5000], "is not like key=value,other=value"),
         (["--env-kwargs", "steps=" + "1" * 5000], "values are written as in TOML"),
         (["--method", "a3c", "--segment", "-1"], "segment: -1"),
         (["--method", "a3c", "--steps", "100"], "segment: T = 100 steps are not a whole number of segments of 32"),

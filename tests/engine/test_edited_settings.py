@@ -27,8 +27,12 @@ OTHER: dict[str, Any] = {  # another value for each setting, where the rule belo
     "baseline": "linear", "env_kwargs": {"gravity": -3.0}, "max_share": 0.5, "compute": "native",
     "aggregator": "all", "codec": "float32:", "update_share": 0.5,
 }  # fmt: skip
-OTHER |= {"optima": [1.0, 2.0], "transfer": "sqrt"}
-NEEDS: dict[str, Any] = {"speeds": {"timing": "list"}, "transfer": {"latency": 1.0}}  # what makes the other value valid
+OTHER |= {"optima": [1.0, 2.0], "transfer": "sqrt", "activation": "tanh", "mean": "linear"}
+OTHER |= {"attack": "sign-flip", "attackers": [1]}
+NEEDS: dict[str, Any] = {  # what makes the other value valid
+    "speeds": {"timing": "list"}, "transfer": {"latency": 1.0}, "attack": {"attackers": [1]},
+    "attackers": {"attack": "zeros"},
+}  # fmt: skip
 
 
 def edit(run: Path, **settings: Any) -> None:

@@ -337,12 +337,15 @@ def test_figures_left_out_are_named(monkeypatch: pytest.MonkeyPatch, capsys: pyt
     made: list[str] = []
     monkeypatch.setattr("afedpg.experiments.reproduce.reproduce", lambda ids, choices, quiet: made.extend(ids) or {})
     assert reproduce("all", "--methods", "a3c,fedpg") == 0
-    assert made == [id for id in EXPERIMENTS if id not in ("heterogeneity", "rivals")]
-    assert capsys.readouterr().err == "left out, as they show none of the methods named: heterogeneity, rivals\n"
+    assert made == [id for id in EXPERIMENTS if id not in ("heterogeneity", "rivals", "learners")]
+    assert (
+        capsys.readouterr().err == "left out, as they show none of the methods named: heterogeneity, rivals, learners\n"
+    )
     made.clear()
     assert reproduce("all", "--timing", "pareto") == 0
-    assert made == [id for id in EXPERIMENTS if id != "heterogeneity"]
-    assert capsys.readouterr().err == "left out, as their timing models are not the one named: heterogeneity\n"
+    assert made == [id for id in EXPERIMENTS if id not in ("heterogeneity", "learners")]
+    left = "left out, as their timing models are not the one named: heterogeneity, learners\n"
+    assert capsys.readouterr().err == left
 
 
 @pytest.mark.parametrize("id", EXPERIMENTS)

@@ -236,7 +236,10 @@ def test_the_command_describes_a_part_of_ones_own(capsys: pytest.CaptureFixture[
     assert "AFedPG with late gradients damped." in shown
     assert "(float, default 0.5, at least 0, at most 4)" in shown
     for words, line in [
-        (["nosuch"], "afedpg: kind: unknown 'nosuch'; choose from method, aggregator, codec, estimator, timing\n"),
+        (
+            ["nosuch"],
+            "afedpg: kind: unknown 'nosuch'; choose from method, aggregator, codec, estimator, timing, attack\n",
+        ),
         (["codec", "nosuch"], "afedpg: codec: unknown 'nosuch'; choose from float32, or give FILE.py:NAME\n"),
     ]:
         assert main(["parts", *words]) == 2

@@ -76,7 +76,7 @@ class EnvironmentWorkload:
         estimator: Estimator | None = None,
     ) -> None:
         self._config = config
-        self._agent = config.agent
+        self._agent = replace(config.agent, horizon=config.agent.horizon or config.gradients)
         self._said_cut = False
         self.environments = Environments(config, make_env)
         self.estimator: Estimator = estimator or build("estimator", config.agent.estimator, SHIPPED)

@@ -27,9 +27,12 @@ class Cell(NamedTuple):
 
 def cells(choices: Choices) -> list[Cell]:
     """Chosen on seeds 100 to 102 before any of these was run."""
+    if METHOD not in choices.pick_methods((METHOD.name,)):
+        return []
     five, ten, three = range(5), range(10), range(3)
     found = [
-        Cell("tasks", task, 8, 4.0, MILLION, tuple(ten if task in ("hopper", "walker2d") else five)) for task in TASKS
+        Cell("tasks", task, 8, 4.0, MILLION, tuple(ten if task in ("hopper", "walker2d") else five))
+        for task in choices.pick_tasks(TASKS)
     ]
     found += [Cell("long", task, 8, 4.0, 3 * MILLION, tuple(three)) for task in ("hopper", "walker2d")]
     found += [Cell("long", task, 8, 4.0, 3 * MILLION, tuple(three)) for task in ("ant", "humanoid")]
@@ -43,7 +46,7 @@ def cells(choices: Choices) -> list[Cell]:
     }  # fmt: skip
     found += [Cell("defaults", task, 8, 4.0, samples, tuple(ten)) for task, samples in others.items()]
     if choices.scale == "smoke":
-        few = (("tasks", "hopper"), ("defaults", "CartPole-v1"))
+        few = (*(("tasks", task) for task in choices.pick_tasks(("hopper",))), ("defaults", "CartPole-v1"))
         found = [cell for cell in found if cell[:2] in few]
     found = [cell for cell in found if not choices.tasks or cell.task in choices.tasks]
     return [cell._replace(seeds=_chosen(choices, cell.seeds)) for cell in found]

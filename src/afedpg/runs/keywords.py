@@ -74,7 +74,7 @@ class Settings(TypedDict, total=False):
     bandwidth: float
     """bytes per second of the first agent's messages; 0: any number at once (default: 0.0)"""
     transfer: Literal["equal", "sqrt", "linear"]
-    """how agents' messages differ: the i-th agent's take 1, sqrt(i) or i times the first one's (default: 'equal')"""
+    """the i-th agent's messages take 1, sqrt(i) or i times the first one's (default: 'equal')"""
     update_share: float
     """estimators that fetch late: share of a gradient's seconds from fetch to report (default: 0.1)"""
 

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import ray
 
+import afedpg.transport.ray  # noqa: F401 - first: it says in one line that Ray is not installed
 from afedpg.config import Config
 from afedpg.engine.cost import Cost, check_memory
 from afedpg.engine.federation import OnArrival

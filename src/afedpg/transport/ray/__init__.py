@@ -2,8 +2,7 @@
 
 cluster   joins a running one, or starts one on this machine
 actor     an agent, in a process of the cluster
-pool     all of them, seen from the server: placed, replaced, asked, their states kept
-run       a run from its start, or from its folder, to its result
+pool      all of them, seen from the server: placed, replaced, asked, their states kept
 """
 
 import importlib.util
