@@ -23,6 +23,7 @@ from afedpg.config import METHODS
 from afedpg.experiments.choices import (
     EXPERIMENTS,
     NAMED_TIMINGS,
+    SHOWN_TIMINGS,
     SUITABLE,
     Choices,
     Method,
@@ -236,8 +237,8 @@ def test_an_experiment_runs_under_the_clock_named_and_no_other(timing: str) -> N
     choices = Choices("smoke", Path(), 1, tasks=("quadratic",), seeds=(0,), timing=timing)
     for id in check_timing("all", timing):
         used = {job.settings.config.timing.timing for job in experiment(id).jobs(choices)}  # type: ignore[attr-defined]
-        usual = {"heterogeneity": {"straggler", "leader"}, "timeline": {"list"}}.get(id, {"linear"})
-        assert used == ({timing} if timing else usual)
+        usual = {"timeline": ("list",), **SHOWN_TIMINGS}.get(id, ("linear",))
+        assert used == ({timing} if timing else set(usual))
 
 
 def test_other_code_is_another_run(tmp_path: Path) -> None:
@@ -338,9 +339,8 @@ def test_figures_left_out_are_named(monkeypatch: pytest.MonkeyPatch, capsys: pyt
     monkeypatch.setattr("afedpg.experiments.reproduce.reproduce", lambda ids, choices, quiet: made.extend(ids) or {})
     assert reproduce("all", "--methods", "a3c,fedpg") == 0
     assert made == [id for id in EXPERIMENTS if id not in ("heterogeneity", "rivals", "learners")]
-    assert (
-        capsys.readouterr().err == "left out, as they show none of the methods named: heterogeneity, rivals, learners\n"
-    )
+    left = "left out, as they show none of the methods named: heterogeneity, rivals, learners\n"
+    assert capsys.readouterr().err == left
     made.clear()
     assert reproduce("all", "--timing", "pareto") == 0
     assert made == [id for id in EXPERIMENTS if id not in ("heterogeneity", "learners")]

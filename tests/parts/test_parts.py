@@ -21,7 +21,7 @@ from hypothesis import strategies as st
 from afedpg import config, parts
 from afedpg.agent.estimators.shipped import SHIPPED
 from afedpg.cli import main
-from afedpg.config import option
+from afedpg.config import PARTS, option
 from afedpg.engine.workloads import CODECS
 from afedpg.errors import ConfigError
 from afedpg.experiments.choices import Choices, parse_method, split_methods
@@ -236,10 +236,7 @@ def test_the_command_describes_a_part_of_ones_own(capsys: pytest.CaptureFixture[
     assert "AFedPG with late gradients damped." in shown
     assert "(float, default 0.5, at least 0, at most 4)" in shown
     for words, line in [
-        (
-            ["nosuch"],
-            "afedpg: kind: unknown 'nosuch'; choose from method, aggregator, codec, estimator, timing, attack\n",
-        ),
+        (["nosuch"], f"afedpg: kind: unknown 'nosuch'; choose from {', '.join(kind for kind, _ in PARTS)}\n"),
         (["codec", "nosuch"], "afedpg: codec: unknown 'nosuch'; choose from float32, or give FILE.py:NAME\n"),
     ]:
         assert main(["parts", *words]) == 2

@@ -35,7 +35,9 @@ NAMED_TIMINGS = tuple(name for name in TIMINGS if name not in ("list", "trace"))
 SHOWN_TIMINGS = {  # where a figure has timing models of its own
     "heterogeneity": ("straggler", "leader"),
     "rivals": ("equal", "sqrt", "straggler", "pareto"),
+    "learners": ("linear",),
 }
+OF_ONE_METHOD = ("learners",)  # figures beside which no rule of the user's own stands
 
 
 @dataclass(frozen=True)
@@ -174,7 +176,8 @@ def check_methods(id: str, methods: tuple[Method, ...]) -> tuple[str, ...]:
     names = [method.name for method in methods if method.own is None]
 
     def left(id: str) -> bool:
-        return len(names) < len(methods) or not names or any(name in SUITABLE[id] for name in names)
+        own = len(names) < len(methods) and id not in OF_ONE_METHOD
+        return own or not names or any(name in SUITABLE[id] for name in names)
 
     if id == "all":
         return tuple(filter(left, EXPERIMENTS))

@@ -33,7 +33,8 @@ _CUSTOM = "custom:"
 def terms(config: Config, custom: Mapping[str, str] = MappingProxyType({})) -> str:
     """As JSON with sorted keys: equal text means equal terms. `custom`: see `custom_parts`."""
     values = {name: getattr(getattr(config, section) if section else config, name) for name, section in TERMS.items()}
-    values["horizon"] = config.agent.horizon or config.gradients  # agents do not know how long the run is
+    if not config.synthetic:  # agents with an estimator, which do not know how long the run is
+        values["horizon"] = config.agent.horizon or config.gradients
     values |= {kind: f"{_CUSTOM}{name}" for kind, name in custom.items()}
     return json.dumps(values, sort_keys=True, separators=(",", ":"))
 
