@@ -40,6 +40,7 @@ FINE = {
     "bench": "bench server --tasks nosuch",
     "completion": "completion bash",
     "parts": "parts codec",
+    "check": "check CartPole-v1",
 }
 ODD = (
     "", " ", "-1", "-1e3", "0", "0.5", "1e300", "1" + "0" * 30, "nan", "inf", "-inf", "word", "1,2,,x", "1=2", "a=1",
@@ -74,7 +75,7 @@ def rows() -> Iterator[list[str]]:
     for name, odd in (("train", "--seeds=0-1000000000"), ("train", "--workers=--"), ("train", "--fastest=1e300")):
         yield [*FINE[name].split(), odd]
     for odd in ODD_PARTS:
-        for kind in ("method", "estimator", "aggregator", "codec", "timing"):
+        for kind in ("method", "estimator", "aggregator", "codec", "timing", "attack"):
             yield [*FINE["train"].split(), f"--{kind}", odd]
         yield [*FINE["parts"].split(), odd]
     for odd in NO_TIME:

@@ -8,9 +8,6 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
-import ray
-
-import afedpg.transport.ray  # noqa: F401 - first: it says in one line that Ray is not installed
 from afedpg.config import Config
 from afedpg.engine.cost import Cost, check_memory
 from afedpg.engine.federation import OnArrival
@@ -94,6 +91,8 @@ def _cost(config: Config, workload: Workload, rule: ServerRule) -> Cost:
 
 def _sendable(config: Config, own: Own) -> BuildWorkload:
     """Ray sends functions by value where it cannot import them; found out here rather than on a node."""
+    import ray  # here: transport.ray, imported above, says in one line that it is not installed
+
     build = own.workload(config)
     try:
         ray.cloudpickle.dumps(build)
