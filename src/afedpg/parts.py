@@ -73,6 +73,8 @@ def build(kind: str, text: str, shipped: Mapping[str, Any]) -> Any:
     else:
         known = ", ".join(shipped)
         raise ConfigError(f"{kind}: unknown '{spec.name}'; choose from {known}, or give FILE.py:NAME")
+    if missing := getattr(factory, "__abstractmethods__", None):
+        raise ConfigError(f"{kind}: {spec.name} does not define {', '.join(sorted(missing))}")
     if not dataclasses.is_dataclass(factory):
         if spec.values:
             raise ConfigError(f"{kind}: {spec.name} has no parameters; a dataclass with fields of option(...) has")

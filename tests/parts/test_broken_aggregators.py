@@ -9,7 +9,7 @@ import pytest
 
 from afedpg import train
 from afedpg.engine import virtual
-from afedpg.errors import AfedpgError, BrokenPart
+from afedpg.errors import AfedpgError, BrokenPart, ConfigError
 from afedpg.record import checkpoint
 from afedpg.record.folder import RunFolder
 from afedpg.server.aggregators import Aggregator, Keep, Use
@@ -56,3 +56,10 @@ def test_one_that_keeps_everything_for_ever(monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setattr(virtual, "MOST_KEPT", 20)
     with pytest.raises(AfedpgError, match="made no step of the last 41 events"):
         train("lq-bandit", agents=2, iterations=5, aggregator=Hoard())
+
+
+def test_one_that_does_not_say_what_it_takes(tmp_path: Path) -> None:
+    file = tmp_path / "empty.py"
+    file.write_text("from afedpg.server.aggregators import Aggregator\n\n\nclass Empty(Aggregator):\n    pass\n")
+    with pytest.raises(ConfigError, match="aggregator: Empty does not define take"):
+        train("lq-bandit", agents=2, iterations=5, aggregator=f"{file}:Empty")

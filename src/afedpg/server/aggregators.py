@@ -11,6 +11,7 @@ has no clock and no randomness.
 from __future__ import annotations
 
 import math
+from abc import ABC, abstractmethod
 from collections.abc import Sequence, Set
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
@@ -75,7 +76,7 @@ class Here(NamedTuple):
     places: Sequence[slice] = (slice(None),)  # of the groups in theta
 
 
-class Aggregator:
+class Aggregator(ABC):
     """What every aggregator is, and what it does unless it says otherwise.
 
     `waits`: an agent whose contribution is kept gets no Task before it is used, so its memory holds a contribution of
@@ -100,8 +101,9 @@ class Aggregator:
         """How many a step is made of, nominally: alpha and eta are per so many contributions."""
         return 1
 
+    @abstractmethod
     def take(self, given: Given, memory: Memory, here: Here) -> Use | Keep | Drop:
-        raise NotImplementedError
+        """What becomes of a contribution that has just arrived."""
 
     def changed(self, memory: Memory, here: Here) -> Use | None:
         """Somebody left, or the deadline is over: is there a direction now?"""

@@ -7,6 +7,7 @@ the server and sees every report.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -37,12 +38,12 @@ class Sight:
         return np.asarray(self.honest.mean(axis=0))
 
 
-class Omniscient:
+class Omniscient(ABC):
     """What every attack of this kind is."""
 
+    @abstractmethod
     def send(self, sight: Sight, generator: np.random.Generator) -> Vector:
         """The vector that is sent."""
-        raise NotImplementedError
 
 
 @dataclass(frozen=True)

@@ -6,6 +6,7 @@ what it sends. Both are pure, so a run with liars is killed, resumed and replaye
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -17,19 +18,19 @@ from afedpg.seeding import freeze, thaw
 from afedpg.server.kernels import norm
 
 
-class Lie:
+class Lie(ABC):
     """What every lie is. Unless it says otherwise it remembers nothing."""
 
-    def check(self, exchange: Exchange) -> None:
+    def check(self, exchange: Exchange) -> None:  # noqa: B027 - most need nothing
         """Raises a ConfigError where there is nothing to lie about."""
 
     def start(self, generator: np.random.Generator) -> AgentState:
         """What the liar remembers at first. Arrays whose names end in `stream` are random streams."""
         return {}
 
+    @abstractmethod
     def tell(self, state: AgentState, report: Report) -> tuple[AgentState, Report]:
         """What it remembers then, and the report that is sent instead; the arguments are left as they are."""
-        raise NotImplementedError
 
 
 @dataclass(frozen=True)
@@ -89,7 +90,7 @@ class PoisonedMoments(Lie):
     shift: float = option(100.0, "how many deviations the mean is moved by")
     spread: float = option(100.0, "how many times as wide", above=0)
 
-    def check(self, exchange: Exchange) -> None:
+    def check(self, exchange: Exchange) -> None:  # noqa: B027 - most need nothing
         if not exchange.statistics:
             raise ConfigError("attack: poisoned-moments needs agents that report moments; use --scale-observations")
 

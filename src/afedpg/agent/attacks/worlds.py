@@ -6,6 +6,7 @@ A changed world is as repeatable as the environment below it: whatever is random
 from __future__ import annotations
 
 import copy
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import Any
 
@@ -21,11 +22,12 @@ from afedpg.sampling.environments import MakeEnv, kwargs_of, make_environment
 Env = gymnasium.Env[Any, Any]
 
 
-class World:
+class World(ABC):
     """What every changed world is: of an environment, and where there is such a thing of a synthetic problem."""
 
+    @abstractmethod
     def environment(self, env: Env) -> Env:
-        raise NotImplementedError
+        """The environment as it is in this world."""
 
     def sample(self, problem: Problem, theta: Floats, draw: Vector) -> tuple[Floats, float]:
         """What a synthetic problem's `sample` gives in this world."""

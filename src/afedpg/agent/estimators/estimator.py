@@ -9,6 +9,7 @@ replaced, never written to.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
@@ -70,7 +71,7 @@ class Tools:
         return log_probs(self.policy, theta, rollout, self.settings.device, self.kernels)
 
 
-class Estimator:
+class Estimator(ABC):
     """What every estimator is, and what it does unless it says otherwise.
 
     `whole_episodes`: rollouts end with an episode. `late_fetch`: the agent samples with parameters of its own, kept in
@@ -85,7 +86,7 @@ class Estimator:
     own_critic: bool = False
     scalars: tuple[Scalar, ...] = ()
 
-    def check(self, tools: Tools) -> None:
+    def check(self, tools: Tools) -> None:  # noqa: B027 - most need nothing
         """A ConfigError where it cannot work with these."""
 
     def groups(self, tools: Tools) -> tuple[Group, ...]:
@@ -104,8 +105,8 @@ class Estimator:
         """What an agent remembers, as it is at the start."""
         return {}
 
+    @abstractmethod
     def estimate(
         self, tools: Tools, state: AgentState, task: Task, rollout: Rollout
     ) -> tuple[AgentState, Contribution]:
         """The arrays of the state that are new, and what is sent."""
-        raise NotImplementedError
