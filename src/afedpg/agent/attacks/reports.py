@@ -90,7 +90,7 @@ class PoisonedMoments(Lie):
     shift: float = option(100.0, "how many deviations the mean is moved by")
     spread: float = option(100.0, "how many times as wide", above=0)
 
-    def check(self, exchange: Exchange) -> None:  # noqa: B027 - most need nothing
+    def check(self, exchange: Exchange) -> None:
         if not exchange.statistics:
             raise ConfigError("attack: poisoned-moments needs agents that report moments; use --scale-observations")
 
