@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 from gymnasium import spaces
 
-from afedpg.agent.estimators.average import PULL, Averaging
+from afedpg.agent.estimators.average import PULL
+from afedpg.agent.estimators.gae import Gae
 from afedpg.agent.work import EnvironmentWorkload
 from afedpg.config import from_settings
 from afedpg.messages import Task, TaskId
@@ -79,7 +80,7 @@ def test_the_recursion_written_out():
     rewards, values, beyond = generator.normal(size=T), generator.normal(size=T), np.array([0.7])
     rollout = Rollout(x.astype(float), x, np.zeros(T), rewards, terminated, truncated, np.array([17]), x[:1], (), (),
                       reward_scale=scale)  # fmt: skip
-    state, found, targets = Averaging(average_reward=True, reset_cost=3.0).averaged(
+    state, found, targets = Gae(average_reward=True, reset_cost=3.0).averaged(
         {"average": np.array([0.5, 0.2, 99.0])}, rollout, rollout, values, beyond, lam
     )
     rho = 0.95 * 0.5 + 0.05 * (scale * rewards.sum() - 3 * 3.0) / T
