@@ -59,4 +59,4 @@ class Mixed:
 
     def __call__(self, alpha, eta):
         step = Chain(Normalize(), ByFit(), Scale(eta))
-        return ServerRule(step, SendTheta(), None, eta, mixing=lambda at: self.weight)
+        return ServerRule(step, SendTheta(), None, eta, mixing=lambda at: self.weight, scalars=("explained",))

@@ -24,7 +24,7 @@ METHODS: dict[str, dict[str, Any]] = {  # with the settings that a method brings
     "afedpg": {}, "afedpg-vanilla": {}, "fedpg": {}, "pg": {}, "pg-plain": {},
     "a3c": {"estimator": "a3c", "segment": 32},
     "afedppo": {
-        "estimator": "clipped", "schedule": "constant", "eta": 1.0, "steps": 0, "compute": "auto",
+        "estimator": "clipped", "schedule": "constant", "eta": 1.0, "steps": 0,
         "activation": "tanh", "mean": "linear", "scale_rewards": True,
     },
 }  # fmt: skip
@@ -152,7 +152,7 @@ class AgentConfig:
         False, "divide rewards by the deviation of the discounted return, shared by the federation", term=True
     )
     sampler: str = option("auto", "rollout code", ("auto", "native", "gymnasium"))
-    compute: str = option("torch", "code of gradient and critic", ("auto", "native", "torch"))
+    compute: str = option("auto", "code of gradient and critic", ("auto", "native", "torch"))
     horizon: int = option(
         0, "server steps over which an estimator's rates fall; 0: as many as the run has", at_least=0, term=True
     )

@@ -24,7 +24,7 @@ OTHER: dict[str, Any] = {  # another value for each setting, where the rule belo
     "method": "fedpg", "task": "softmax-mdp", "schedule": "constant", "timing": "equal", "engine": "local",
     "speeds": [1.0, 2.0, 3.0, 4.0], "hidden": [8], "baseline_hidden": [8], "silent": [1], "late": {"1": 2.0},
     "drop": {"1": 9.0}, "alpha": 0.5, "eta_floor": 0.001, "gamma": 0.5, "gae_lambda": 0.5, "estimator": "reinforce",
-    "baseline": "linear", "env_kwargs": {"gravity": -3.0}, "max_share": 0.5, "compute": "native",
+    "baseline": "linear", "env_kwargs": {"gravity": -3.0}, "max_share": 0.5, "compute": "torch",
     "aggregator": "all", "codec": "float32:", "update_share": 0.5,
 }  # fmt: skip
 OTHER |= {"optima": [1.0, 2.0], "transfer": "sqrt", "activation": "tanh", "mean": "linear"}

@@ -265,6 +265,27 @@ def test_train_refuses_before_anything_is_written(
     assert not (tmp_path / "run").exists()
 
 
+@pytest.mark.parametrize(
+    ("words", "line"),
+    [
+        (
+            ("CartPole-v1", f"--method={FILES}/shared_value.py:Mixed"),
+            "afedpg: method: its rule reads explained, which this estimator does not send; name one that does",
+        ),
+        (
+            ("lq-bandit", "--estimator=reinforce"),
+            "afedpg: estimator: lq-bandit draws its gradients itself; leave it out, or name a task",
+        ),
+    ],
+)
+def test_parts_that_do_not_fit_together_are_refused_at_the_start(
+    words: tuple[str, ...], line: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["train", *words, "--agents=2", "--iterations=2", f"--out={tmp_path}/run"]) == 2
+    assert capsys.readouterr().err == f"{line}\n"
+    assert not (tmp_path / "run").exists()
+
+
 def test_presets_and_python_name_parts_as_the_command_line_does(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

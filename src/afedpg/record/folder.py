@@ -103,8 +103,9 @@ class RunFolder:
 
 
 def _of_0_1_0(document: dict[str, Any]) -> dict[str, Any]:
-    """As this version says the same: the method a3c decided how agents estimate, and nobody else had segments."""
-    agent = dict(document.get("agent", {}))
+    """As this version says the same: torch computed, the method a3c decided how agents estimate, and nobody else had
+    segments."""
+    agent = {**document.get("agent", {}), "compute": "torch"}
     agent |= {"estimator": "a3c"} if document.get("method") == "a3c" else {"segment": 0}
     return {**document, "agent": agent}
 

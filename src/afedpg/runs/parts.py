@@ -138,6 +138,10 @@ def parts_of(config: Config, own: Own, workers: int = 1) -> tuple[Workload, Serv
     workload.check()
     if rule.synchronous and workload.exchange.late_fetch:
         raise ConfigError("aggregator: this estimator's agents fetch late, so there are no rounds to wait for")
+    missing = set(rule.scalars) - {scalar.name for scalar in workload.exchange.scalars}
+    if missing:
+        names = ", ".join(sorted(missing))
+        raise ConfigError(f"method: its rule reads {names}, which this estimator does not send; name one that does")
     return workload, replace(rule, exchange=workload.exchange)
 
 

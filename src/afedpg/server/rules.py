@@ -32,6 +32,7 @@ class ServerRule:
     aggregator: Aggregator = field(default_factory=Each)  # when there is a direction, and made of what
     mixing: Callable[[At], float] = whole  # w of groups of parameters: theta_g += w (x - theta_g)
     exchange: Exchange = field(default_factory=Exchange)  # what a report looks like; set when the run is made
+    scalars: tuple[str, ...] = ()  # the numbers that `step` reads: an estimator must send them
 
     @property
     def synchronous(self) -> bool:
