@@ -69,7 +69,7 @@ def test_server_and_agents_with_native_kernels(imports: Imports, tmp_path: Path)
 
 def test_a_server_evaluates_without_torch_whatever_its_agents_compute_with(imports: Imports, tmp_path: Path) -> None:
     with site(tmp_path / "site", *SMALL, task="CartPole-v1") as federation:
-        ends_well(federation)
+        ends_well(federation, "--compute", "torch")
         assert federation.query("SELECT count(*) FROM evaluations")[0][0] > 0
     assert "torch" in imports.of("agent")
     assert imports.of("server") == set()

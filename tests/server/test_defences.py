@@ -149,7 +149,7 @@ def test_groups_are_judged_each_for_itself():
     """A liar in one group is believed in the other."""
     exchange = Exchange((Group("policy", 2), Group("value", 1)))
     whole, parts = Server(Slots("geometric-median")), Server(Slots("geometric-median"))
-    places = WHOLE._replace(places=(slice(0, 2), slice(2, 3)))
+    places = WHOLE._replace(groups=tuple(zip(exchange.groups, (slice(0, 2), slice(2, 3)), strict=True)))
     for agent, vector in enumerate([[1, 0, 5], [1.1, 0, 5.2], [0.9, 0.1, 99], [40, 40, 5.1], [1, 0.2, 4.9]]):
         together, apart = whole(agent, vector), parts(agent, vector, places)
     assert apart.direction[2] == pytest.approx(5.1, abs=1e-3)

@@ -42,15 +42,16 @@ class Federation:
 
     def apply(self, event: Event, seconds: float) -> Outcome:
         """Journalled before it is applied, recorded after. Of a refused report the journal keeps the reason alone."""
-        aside = {name: observed.aside for name, observed in self.server.observed.items()}
+        observed = self.server.observed
+        aside = {name: each.aside for name, each in observed.items()} if observed else {}
         admitted = admit(self.rule, self.server, event, self.limits)
         if self.recorder is not None:
             self.recorder.journal.append(admitted.event, seconds)
         self.server, outcome = apply(self.rule, self.server, admitted)
         self.outcome = outcome
-        for name, observed in self.server.observed.items():
-            if observed.aside is not aside.get(name, observed.aside):
-                _say_who_is_aside(name, aside[name], observed.aside)
+        for name, before in aside.items():
+            if observed[name].aside is not before:
+                _say_who_is_aside(name, before, observed[name].aside)
         if self.recorder is not None:
             self.recorder.record(outcome, self.server.iteration, seconds)
         if outcome.rejected is not None and isinstance(self.on_arrival, HearsRefusals):

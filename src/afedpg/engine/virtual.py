@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from enum import IntEnum
 from functools import cached_property
 from heapq import heappop, heappush
@@ -160,7 +160,8 @@ class VirtualEngine:
     def _hand_out(self, task: Task, fetched: bool) -> None:
         """The agent keeps its own theta~, takes its seconds, and finishes when they are over."""
         agent_id = task.agent_id
-        self.tasks[agent_id] = replace(task, theta=task.theta.copy())
+        own = task.theta.copy()
+        self.tasks[agent_id] = Task(task.task_id, agent_id, own, task.version, task.statistics)
         if not fetched:
             self.pace[agent_id] = self._seconds(agent_id)
         self.handed_out[agent_id] += 1

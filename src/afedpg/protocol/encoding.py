@@ -102,4 +102,6 @@ def flat(payload: NDArray[Any]) -> NDArray[Any]:
 
 def nbytes(statistics: Mapping[str, Moments]) -> int:
     """Of the numbers themselves."""
+    if not statistics:
+        return 0
     return sum(8 + moments.mean.nbytes + moments.m2.nbytes for moments in statistics.values())

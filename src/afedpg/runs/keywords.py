@@ -110,7 +110,7 @@ class Settings(TypedDict, total=False):
     sampler: Literal["auto", "native", "gymnasium"]
     """rollout code (default: 'auto')"""
     compute: Literal["auto", "native", "torch"]
-    """code of gradient and critic (default: 'torch')"""
+    """code of gradient and critic (default: 'auto')"""
     horizon: int
     """server steps over which an estimator's rates fall; 0: as many as the run has (default: 0)"""
     device: Literal["cpu", "cuda"]

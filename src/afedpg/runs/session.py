@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -95,7 +96,7 @@ class Session:
         server, recorder = self.federation.server, self.federation.recorder
         self.goals.note(self.federation.outcome.arrivals)  # first: what an interruption stores must know of them
         self.interruption.check()
-        period = self.config.record.evaluate_every * self.config.agents * self.config.reports
+        period = self.evaluation_period
         if period and server.gradients // period > self.evaluated // period:
             self._evaluate()
         # An open round's gradients make a checkpoint large: it waits for the end of the round while the journal allows.
@@ -106,6 +107,11 @@ class Session:
         ):
             self._checkpoint()
         return server.gradients + server.unused >= self.gradients or self.goals.met(self.engine.seconds)
+
+    @cached_property
+    def evaluation_period(self) -> int:
+        """In gradients; 0: only at the end."""
+        return self.config.record.evaluate_every * self.config.agents * self.config.reports
 
     def _settle(self) -> None:
         """Takes in an evaluation that was begun beside the engine; here none is."""

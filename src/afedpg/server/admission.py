@@ -43,9 +43,9 @@ class Admitted(NamedTuple):
 
 def admit(rule: ServerRule, state: ServerState, event: Event, limits: Limits) -> Admitted:
     """The event itself, or what stands for a report or a fetch that is refused."""
-    if isinstance(event, Fetch) and (reason := _why_not_fetch(rule, state, event)):
-        return Admitted(Rejected(event.agent_id, f"fetch: {reason}", void=True))
     if not isinstance(event, Report):
+        if isinstance(event, Fetch) and (reason := _why_not_fetch(rule, state, event)):
+            return Admitted(Rejected(event.agent_id, f"fetch: {reason}", void=True))
         return Admitted(event)
     if state.outstanding.get(event.agent_id) != (event.task_id, event.version):
         # Sent twice, or for a Task that a reconnection made void: applied at most once, and its agent has other work.
@@ -79,28 +79,27 @@ def _given(rule: ServerRule, state: ServerState, report: Report, limits: Limits)
         raise _Unbelievable(f"payload: {of_peer(str(error))}") from error
     sizes = norms(vector, state.groups)
     for size, (group, _) in zip(sizes, state.groups, strict=True):
-        _check_norm("contribution" if len(sizes) == 1 else group.name, size, limits)
+        if not math.isfinite(size) or size > limits.gradient_norm:
+            what = "contribution" if len(sizes) == 1 else group.name
+            bound = f"norm {size:.3g} is above the bound {limits.gradient_norm:.3g}"
+            raise _Unbelievable(f"{what}: {bound if math.isfinite(size) else 'not finite'}")
     return Given(report, vector, length_of_steps(sizes, state.groups))
-
-
-def _check_norm(what: str, length: float, limits: Limits) -> None:
-    if not math.isfinite(length):
-        raise _Unbelievable(f"{what}: not finite")
-    if length > limits.gradient_norm:
-        raise _Unbelievable(f"{what}: norm {length:.3g} is above the bound {limits.gradient_norm:.3g}")
 
 
 def _check_report(rule: ServerRule, state: ServerState, report: Report, limits: Limits) -> None:
     delay = state.iteration - report.version
     if delay > limits.delay:
         raise _Unbelievable(f"stale: delay {delay} is above the bound {limits.delay:.0f}")
-    applied, total = state.applied.get(report.agent_id, 0) + 1, state.gradients + len(state.memory.kept) + 1
-    if limits.share < 1 and applied > limits.share * total + FREE_GRADIENTS:
-        text = f"share: {applied} of {total} gradients would be this agent's, above the bound {limits.share:.3g}"
-        raise _Unbelievable(text)
-    reason = _why_not_stats(report.stats, limits) or _why_not_scalars(report.scalars, rule.exchange.scalars)
-    if reason is None:
-        reason = _why_not_moments(report.moments, state.statistics, rule.exchange.statistics, limits)
+    if limits.share < 1:
+        applied, total = state.applied.get(report.agent_id, 0) + 1, state.gradients + len(state.memory.kept) + 1
+        if applied > limits.share * total + FREE_GRADIENTS:
+            text = f"share: {applied} of {total} gradients would be this agent's, above the bound {limits.share:.3g}"
+            raise _Unbelievable(text)
+    reason, wanted = _why_not_stats(report.stats, limits), rule.exchange
+    if reason is None and (report.scalars or wanted.scalars):
+        reason = _why_not_scalars(report.scalars, wanted.scalars)
+    if reason is None and (report.moments or wanted.statistics):
+        reason = _why_not_moments(report.moments, state.statistics, wanted.statistics, limits)
     if reason is not None:
         raise _Unbelievable(reason)
 

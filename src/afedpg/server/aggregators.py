@@ -73,7 +73,12 @@ class Here(NamedTuple):
     awaited: int  # agents at work whose report this step may still wait for
     agents: Set[int]  # that take part, or did before the server was started again; not to be written to
     deadline: bool = False  # the round's time is over
-    places: Sequence[slice] = (slice(None),)  # of the groups in theta
+    groups: Groups = ((Group("theta", 0), slice(None)),)
+
+    @property
+    def places(self) -> list[slice]:
+        """Of the groups in theta."""
+        return [place for _, place in self.groups]
 
 
 class Aggregator(ABC):
@@ -164,9 +169,11 @@ def decoded(report: Report, codec: Codec, groups: Groups) -> Given:
 
 
 def norms(vector: Floats, groups: Groups) -> list[float]:
-    return [norm(vector[place]) for _, place in groups]
+    return [norm(vector)] if len(groups) == 1 else [norm(vector[place]) for _, place in groups]
 
 
 def length_of_steps(norms: Sequence[float], groups: Groups) -> float:
     """Of all groups of steps together."""
+    if len(norms) == 1:
+        return norms[0]
     return math.hypot(*(size for size, (group, _) in zip(norms, groups, strict=True) if group.kind == "step"))

@@ -7,7 +7,7 @@ place; who wants to keep a theta copies it.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from afedpg.errors import BrokenPart
@@ -34,6 +34,9 @@ from afedpg.server.kernels import advance, move_towards
 from afedpg.server.rules import ServerRule
 from afedpg.server.state import ServerState
 from afedpg.server.transforms import At, Direction
+
+
+_ANSWERS = (Use, Keep, Drop)
 
 
 def step(rule: ServerRule, state: ServerState, event: Event, limits: Limits = Limits()) -> tuple[ServerState, Outcome]:
@@ -105,7 +108,7 @@ def _report(rule: ServerRule, state: ServerState, given: Given) -> Outcome:
     del state.outstanding[agent_id]
     state.late.discard(agent_id)
     answer = rule.aggregator.take(given, state.memory, _here(state))
-    if not isinstance(answer, Use | Keep | Drop):
+    if not isinstance(answer, _ANSWERS):
         raise BrokenPart(f"aggregator: {type(rule.aggregator).__name__} answered {answer!r}, not Use, Keep or Drop")
     if isinstance(answer, Drop):
         state.unused += 1
@@ -137,8 +140,7 @@ def _look_again(rule: ServerRule, state: ServerState, deadline: bool = False) ->
 def _here(state: ServerState, deadline: bool = False) -> Here:
     awaited = len(state.outstanding) - len(state.late) + len(state.absent)
     agents = state.present | state.absent if state.absent else state.present
-    places = [place for _, place in state.groups]
-    return Here(state.iteration, state.theta, awaited, agents, deadline, places)
+    return Here(state.iteration, state.theta, awaited, agents, deadline, state.groups)
 
 
 def _next(rule: ServerRule, state: ServerState, agent_id: int) -> list[Task]:
@@ -195,9 +197,10 @@ def _move(rule: ServerRule, state: ServerState, use: Use, at: At) -> tuple[float
     length = ahead = 0.0
     several = len(state.groups) > 1
     for group, place in state.groups:
-        theta, lookahead = state.theta[place], state.theta_lookahead[place]
-        vector = use.direction[place]
-        here = at._replace(theta=theta) if several else at
+        theta, lookahead, vector, here = state.theta, state.theta_lookahead, use.direction, at
+        if several:
+            theta, lookahead, vector = theta[place], lookahead[place], vector[place]
+            here = at._replace(theta=theta)
         if group.kind == "parameters":
             move_towards(theta, lookahead, vector, rule.mixing(here))
             continue
@@ -211,10 +214,10 @@ def _move(rule: ServerRule, state: ServerState, use: Use, at: At) -> tuple[float
     return length, ahead
 
 
-def _scalars(reports: Sequence[Given]) -> dict[str, float]:
+def _scalars(reports: Sequence[Given]) -> Mapping[str, float]:
     """Of one report, or their means over several."""
     if len(reports) == 1:
-        return dict(reports[0].report.scalars)
+        return reports[0].report.scalars
     names = reports[0].report.scalars
     return {name: sum(given.report.scalars[name] for given in reports) / len(reports) for name in names}
 
