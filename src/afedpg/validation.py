@@ -7,7 +7,18 @@ import math
 from itertools import pairwise
 from typing import Any
 
-from afedpg.config import LIVE, LONGEST_SECONDS, SINGLE_AGENT, USED_BY, Config, applies_to, default_of, options
+from afedpg.config import (
+    LIVE,
+    LONGEST_SECONDS,
+    METHODS,
+    SINGLE_AGENT,
+    USED_BY,
+    AgentConfig,
+    Config,
+    applies_to,
+    default_of,
+    options,
+)
 from afedpg.errors import ConfigError
 
 SLOWEST = 1e-3  # bytes per second that messages can have in virtual time
@@ -38,6 +49,9 @@ def check_applicable(config: Config) -> Config:
             "`afedpg server`" if engine == "grpc" else f"--engine {engine}" for engine in USED_BY.get(entry.name, ())
         )
         _require(not given or applies_to(config.engine, entry.name), f"{entry.name}: only used with {engines}")
+    usual = METHODS.get(config.method, {}).get("estimator", AgentConfig.estimator)
+    ignored = config.synthetic and ("estimator" in own or config.agent.estimator != usual)
+    _require(not ignored, f"estimator: {config.task} draws its gradients itself; leave it out, or name a task")
     return config
 
 

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from afedpg.config import METHODS, AgentConfig, Config
+from afedpg.config import Config
 from afedpg.engine.delegate import Delegate
 from afedpg.engine.spawn import check_importable, needs_script
 from afedpg.errors import ConfigError
@@ -81,17 +81,10 @@ class BuildWorkload:
 
     def _bare(self) -> Workload:
         if self.config.synthetic:
-            self._check_synthetic()
             return ProblemWorkload(make_problem(self.config), self.config.seed, sites=make_sites(self.config))
         from afedpg.agent.work import EnvironmentWorkload  # Gymnasium, which a synthetic problem does not need
 
         return EnvironmentWorkload(self.config, self.make_env, self.make_policy, self.estimator)
-
-    def _check_synthetic(self) -> None:
-        """A problem draws its own gradients: an estimator that was asked for would be ignored."""
-        usual = METHODS.get(self.config.method, {}).get("estimator", AgentConfig.estimator)
-        if self.estimator or self.config.agent.estimator != usual:
-            raise ConfigError(f"estimator: {self.config.task} draws its gradients itself; leave it out, or name a task")
 
     def _attacked(self, honest: Workload) -> Workload:
         """With liars among the agents. Those that know everything are the virtual engine's."""

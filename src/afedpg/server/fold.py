@@ -35,7 +35,6 @@ from afedpg.server.rules import ServerRule
 from afedpg.server.state import ServerState
 from afedpg.server.transforms import At, Direction
 
-
 _ANSWERS = (Use, Keep, Drop)
 
 
