@@ -165,6 +165,9 @@ class AgentConfig:
     env_kwargs: dict[str, Any] = option(
         {}, "keyword arguments of gymnasium.make, or a TOML file with a table per agent"
     )
+    max_episode_steps: int = option(
+        0, "an episode is truncated after so many steps; 0: the task's own limit", at_least=0, at_most=2**31, term=True
+    )
 
 
 @dataclass(frozen=True)

@@ -43,7 +43,7 @@ from afedpg.messages import (
 from afedpg.parts import build
 from afedpg.policy.mlp import MlpPolicy, Policy
 from afedpg.sampling.environments import Environments, MakeEnv, time_limit
-from afedpg.sampling.evaluate import MOST_STEPS, evaluate
+from afedpg.sampling.evaluate import MOST_STEPS, REMEDY, evaluate
 from afedpg.sampling.gymnasium import GymnasiumSampler, Sampler, start_sampling
 from afedpg.sampling.normalizer import moments_of
 from afedpg.sampling.rollout import Rollout, rollout_from_state, rollout_to_state
@@ -132,7 +132,7 @@ class EnvironmentWorkload:
         if endless:
             whose = self._config.task if len(endless) == len(self.environments.distinct()) else f"agents {endless[:9]}"
             text = "%s: no time limit is known, so an evaluation's episode is cut after %d steps; %s"
-            _log.warning(text, whose, MOST_STEPS, self._remedy)
+            _log.warning(text, whose, MOST_STEPS, REMEDY)
 
     def initial_theta(self) -> Vector:
         generator = stream(self._config.seed, "theta")
@@ -250,7 +250,7 @@ class EnvironmentWorkload:
         if outcome.cut and not self._said_cut:  # once: an evaluation may come every few seconds
             self._said_cut = True
             text = "evaluation: %d of %d episodes did not end within %d steps and were cut; %s"
-            _log.warning(text, outcome.cut, episodes, MOST_STEPS, self._remedy)
+            _log.warning(text, outcome.cut, episodes, MOST_STEPS, REMEDY)
         low, high = outcome.interval
         return Evaluation(kind, outcome.mean, outcome.deviation, low, high, episodes, where)
 
@@ -267,13 +267,6 @@ class EnvironmentWorkload:
                 statistics=statistics.get(OBSERVATIONS) if self._agent.scale_observations else None,
             )
         )
-
-    @property
-    def _remedy(self) -> str:
-        """For episodes without an end."""
-        if self.environments.by_name:
-            return "set one, as --env-kwargs max_episode_steps=500"
-        return "set one, as gymnasium.wrappers.TimeLimit(env, 500) in make_env"
 
 
 def with_own(statistics: Statistics, own: Mapping[str, Moments]) -> Statistics:

@@ -21,7 +21,7 @@ from afedpg.policy.mlp import MlpPolicy, Policy
 from afedpg.runs.keywords import Settings
 from afedpg.runs.parts import Own, configure
 from afedpg.sampling.environments import Environments, time_limit
-from afedpg.sampling.evaluate import MOST_STEPS
+from afedpg.sampling.evaluate import MOST_STEPS, REMEDY
 from afedpg.sampling.gymnasium import GymnasiumSampler, Sampler
 from afedpg.sampling.native.sampler import native_sampler
 from afedpg.sampling.spaces import BoxActions
@@ -154,10 +154,7 @@ def _play(config: Config, sampler: Sampler, policy: Policy, most: int) -> _Playe
 def _warnings(played: _Played, environments: Environments, limit: int | None, changed: int | None) -> list[str]:
     found = []
     if limit is None and not played.ends[:, 1].any():  # else the environment has one of its own
-        remedy = "--env-kwargs max_episode_steps=500" if environments.by_name else "gymnasium.wrappers.TimeLimit"
-        found.append(
-            f"no time limit is known: an evaluation's episode is cut after {MOST_STEPS:,} steps; set one with {remedy}"
-        )
+        found.append(f"no time limit is known: an evaluation's episode is cut after {MOST_STEPS:,} steps; {REMEDY}")
     if changed is not None:
         found.append(
             f"the same seed and actions gave something else at step {changed}: a resumed run cannot repeat its episode;"

@@ -83,7 +83,8 @@ def train(
             The policy: hidden, activation, mean, log_std.
             The gradient: steps, gamma, gae_lambda, baseline, baseline_hidden, baseline_rate, baseline_epochs,
             scale_advantages, scale_observations, scale_rewards, horizon, segment, entropy, value_weight.
-            The code that computes: sampler, compute, device. The environment's arguments: env_kwargs.
+            The code that computes: sampler, compute, device. The environment: env_kwargs,
+            max_episode_steps.
             What is kept: checkpoint_seconds, keep_checkpoints, journal_mib, keep_reports, evaluate_every,
             evaluate_episodes, evaluate_kind.
             Agents in other processes: lease, deadline, max_norm, max_delay, max_rate, max_share, durable.
