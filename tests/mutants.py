@@ -49,6 +49,7 @@ POLICY = "tests/agent/test_policy_file.py"
 LIAR = "tests/network/test_hostile_server.py"
 ANSWERS = "tests/agent/test_answers.py"
 ENVIRONMENTS = "tests/agent/test_environments.py"
+CHOICES = "tests/agent/test_choices.py"
 MISFITS = "tests/network/test_misfits.py"
 TEXT = "tests/network/test_peer_text.py"
 STRANGERS = "tests/network/test_strangers.py"
@@ -334,6 +335,12 @@ MUTANTS = [
            f"{ENVIRONMENTS} environments_of_ones_own"),
     Mutant("a task without a time limit is no warning", "runs/check.py",
            "    if limit is None and", "    if limit == 0 and", f"{CHECK} people"),
+    Mutant("every choice is drawn by the first one's logits", "policy/forward.py",
+           "_draw(logits[start : start + choices[choice]], generator)", "_draw(logits[: choices[choice]], generator)",
+           f"{CHOICES} drawn"),
+    Mutant("several choices have the first one's entropy", "policy/mlp.py",
+           "sum_of(-(log_p.exp() * log_p).sum(1) for log_p in logs)", "-(logs[0].exp() * logs[0]).sum(1)",
+           f"{CHOICES} entropy or bernoulli"),
     Mutant("own timing models forget who is silent", "engine/timing.py",
            "    if chosen.silent:\n", "    if chosen.silent and own is None:\n", f"{API} silence"),
     Mutant("a nested state.json is nobody's business", "record/checkpoint.py",

@@ -51,15 +51,3 @@ def mlp_shapes(name: str, widths: tuple[int, ...]) -> Shapes:
     for index, (inputs, outputs) in enumerate(pairwise(widths)):
         shapes += [(f"{name}{index}.weight", (inputs, outputs)), (f"{name}{index}.bias", (outputs,))]
     return shapes
-
-
-def policy_layout(
-    observations: int, hidden: tuple[int, ...], actions: int, gaussian: bool, value_hidden: tuple[int, ...] | None
-) -> Layout:
-    """Of an MLP policy: its layers, a Gaussian one's log_std, and with `value_hidden` a3c's value network."""
-    shapes = mlp_shapes("layer", (observations, *hidden, actions))
-    if gaussian:
-        shapes.append(("log_std", (actions,)))
-    if value_hidden is not None:
-        shapes += mlp_shapes("value", (observations, *value_hidden, 1))
-    return Layout(tuple(shapes))

@@ -77,3 +77,30 @@ class Counting(Walk):
 class Endless(Walk):
     def __init__(self):
         super().__init__(length=10**9)
+
+
+class Dials(gymnasium.Env):
+    """Every dial shows what it is to be set to; the reward is the share of dials that were. Ten times an episode."""
+
+    def __init__(self, space=None):
+        self.action_space = space or spaces.MultiDiscrete([3, 2, 4])
+        self.observation_space = self.action_space
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        self.steps = 0
+        return self._show(), {}
+
+    def step(self, action):
+        assert self.action_space.contains(action)
+        reward = float(np.mean(action == self.shown))
+        self.steps += 1
+        return self._show(), reward, False, self.steps == 10, {}
+
+    def _show(self):
+        draws = self.np_random.random(self.action_space.shape)
+        if isinstance(self.action_space, spaces.MultiBinary):
+            self.shown = (draws < 0.5).astype(np.int8)
+        else:
+            self.shown = (self.action_space.start + draws * self.action_space.nvec).astype(self.action_space.dtype)
+        return self.shown

@@ -14,7 +14,7 @@ from afedpg.export.onnx_file import to_onnx
 from afedpg.export.policy_file import LoadedPolicy, PolicyFile, load_policy, sha256_of
 from afedpg.messages import Moments
 from afedpg.policy.mlp import MlpPolicy
-from afedpg.sampling.spaces import actions_of, observations_of
+from afedpg.sampling.spaces import actions_of, choices_of, observations_of
 
 BOX = spaces.Box(-9, 9, (4,), np.float64)
 OBSERVATIONS = {
@@ -32,12 +32,15 @@ ACTIONS = {
     "box": spaces.Box(np.array([-1, 0, 5], np.float32), np.array([1, 0.3, 9], np.float32)),
     "float64 matrix": spaces.Box(-2, 3, (2, 2), np.float64),
     "discrete": spaces.Discrete(5, start=-2),
+    "multidiscrete": spaces.MultiDiscrete([[3, 5], [2, 4]], start=[[1, 0], [-4, 2]]),
+    "multibinary": spaces.MultiBinary((2, 3)),
 }
 
 
 def file_of(observation_space, action_space, hidden=(16, 16), scaled=True, value_hidden=None, **kinds):
     observations, actions = observations_of(observation_space), actions_of(action_space)
     gaussian = isinstance(action_space, spaces.Box)
+    kinds["choices"] = choices_of(actions)
     policy = MlpPolicy(observations.size, actions.size, gaussian, hidden, 0.0, value_hidden, **kinds)
     draws = np.random.default_rng(1)
     theta = policy.initial_theta(draws) + 0.3 * draws.standard_normal(policy.layout.size)

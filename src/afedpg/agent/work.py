@@ -47,7 +47,7 @@ from afedpg.sampling.evaluate import MOST_STEPS, REMEDY, evaluate
 from afedpg.sampling.gymnasium import GymnasiumSampler, Sampler, start_sampling
 from afedpg.sampling.normalizer import moments_of
 from afedpg.sampling.rollout import Rollout, rollout_from_state, rollout_to_state
-from afedpg.sampling.spaces import BoxActions
+from afedpg.sampling.spaces import BoxActions, choices_of
 from afedpg.seeding import Purpose, branch, stream
 from afedpg.server.moments import merge
 from afedpg.server.state import statistics_from_tree, statistics_to_tree
@@ -324,6 +324,7 @@ def build_policy(
         value_hidden=config.agent.hidden if estimator.value_network else None,
         activation=config.agent.activation,
         mean=config.agent.mean,
+        choices=choices_of(actions),
     )
 
 

@@ -20,7 +20,7 @@ from afedpg.errors import AfedpgError, ConfigError
 from afedpg.export.policy_file import PolicyFile, contents
 from afedpg.policy.forward import LIMIT
 from afedpg.sampling.normalizer import scaling
-from afedpg.sampling.spaces import BoxActions, actions_of
+from afedpg.sampling.spaces import BoxActions, ManyActions, actions_of
 
 if TYPE_CHECKING:
     from onnx import ModelProto
@@ -144,6 +144,15 @@ def _mlp(graph: _Graph, file: PolicyFile, x: str) -> str:
 def _act(graph: _Graph, file: PolicyFile, output: str) -> Sequence[int]:
     """Adds the node `action`; returns its shape, less the batch."""
     actions = actions_of(file.action_space)
+    if isinstance(actions, ManyActions):
+        ends = np.cumsum(actions.choices)
+        places = [(end - count, end, 1) for end, count in zip(ends, actions.choices, strict=True)]  # on axis 1
+        parts = [graph.add("Slice", output, *(graph.constant(np.array([at])) for at in place)) for place in places]
+        best = graph.add("Concat", *(graph.add("ArgMax", part, axis=1) for part in parts), axis=1)
+        row = graph.cast(graph.add("Add", best, graph.constant(actions.start)), actions.space.dtype)
+        shape = tuple(actions.space.shape)
+        graph.add("Reshape", row, graph.constant(np.array([-1, *shape], np.int64)), output=ACTION)
+        return shape
     if not isinstance(actions, BoxActions):
         best = graph.add("ArgMax", output, axis=1, keepdims=0)
         graph.add("Add", best, graph.constant(np.array(actions.start, np.int64)), output=ACTION)

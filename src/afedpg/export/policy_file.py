@@ -22,10 +22,20 @@ from numpy.typing import NDArray
 
 from afedpg.errors import AfedpgError, ConfigError
 from afedpg.messages import Floats, Moments
-from afedpg.params import Layout, policy_layout
-from afedpg.policy.acting import Actor, MlpActor
+from afedpg.params import Layout
+from afedpg.policy.acting import Actor
+from afedpg.policy.mlp import MlpPolicy
 from afedpg.sampling.normalizer import scaling
-from afedpg.sampling.spaces import Actions, Observations, actions_of, from_json, observations_of, to_json
+from afedpg.sampling.spaces import (
+    Actions,
+    BoxActions,
+    Observations,
+    actions_of,
+    choices_of,
+    from_json,
+    observations_of,
+    to_json,
+)
 
 FILE_NAME = "policy.safetensors"
 FORMAT = "afedpg-policy-1"
@@ -125,14 +135,28 @@ def _check(file: PolicyFile) -> None:
         _require(sound and 0 < file.statistics.count < math.inf, "its statistics are of no observations there can be")
     if file.policy["kind"] != "mlp":
         return
-    gaussian, actions = isinstance(file.action_space, spaces.Box), spaces.flatdim(file.action_space)
+    policy = _mlp_of(file)
     described = tuple(file.policy[key] for key in ("observations", "actions", "gaussian"))
-    _require(described == (size, actions, gaussian), "its policy and its spaces are of different sizes")
-    hidden, values = file.policy["hidden"], file.policy["value_hidden"]
-    layout = policy_layout(size, tuple(hidden), actions, gaussian, None if values is None else tuple(values))
-    _require(layout == file.layout, "its tensors are not those of its policy")
-    known = file.policy["activation"] in ("relu", "tanh") and file.policy["mean"] in ("tanh", "linear")
+    fits = described == (policy.observations, policy.actions, policy.gaussian)
+    _require(fits, "its policy and its spaces are of different sizes")
+    _require(policy.layout == file.layout, "its tensors are not those of its policy")
+    known = policy.activation in ("relu", "tanh") and policy.mean in ("tanh", "linear")
     _require(known, "its policy has layers of another kind than this version knows")
+
+
+def _mlp_of(file: PolicyFile) -> MlpPolicy:
+    """The policy that it describes, for the spaces that it names."""
+    told, actions = file.policy, actions_of(file.action_space)
+    return MlpPolicy(
+        observations=observations_of(file.observation_space).size,
+        actions=actions.size,
+        gaussian=isinstance(actions, BoxActions),
+        hidden=tuple(told["hidden"]),
+        value_hidden=None if told["value_hidden"] is None else tuple(told["value_hidden"]),
+        activation=told["activation"],
+        mean=told["mean"],
+        choices=choices_of(actions),
+    )
 
 
 def _require(holds: bool, message: str) -> None:
@@ -201,8 +225,7 @@ class LoadedPolicy:
 def actor_of(file: PolicyFile) -> Actor:
     if file.policy.get("kind") != "mlp":
         raise ConfigError(f"policy: a module of your own, {file.policy.get('module')}; take theta from read_policy")
-    sizes = (file.policy["observations"], *file.policy["hidden"], file.policy["actions"])
-    return MlpActor(file.theta, sizes, file.policy["gaussian"], file.policy["activation"], file.policy["mean"])
+    return _mlp_of(file).actor(file.theta)
 
 
 def _batch_size(space: Space[Any], observation: Any) -> int | None:

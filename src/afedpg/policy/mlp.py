@@ -2,7 +2,7 @@
 
     Gaussian       a ~ N(mean, exp(log_std)^2), in normalized actions; mean = tanh(MLP(s)), or MLP(s) where it is
                    linear; log_std is learned, one for all states
-    categorical    a ~ softmax(MLP(s))
+    categorical    a ~ softmax(MLP(s)); of several choices at once, each has logits of its own
 
 The gradient sees a policy through torch (`log_prob`), the sampler through `actor`, free of torch for these two.
 A policy of one's own is any torch.nn.Module with the three methods of `OwnModule`.
@@ -11,8 +11,10 @@ A policy of one's own is any torch.nn.Module with the three methods of `OwnModul
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+import operator
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from functools import reduce
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
@@ -20,7 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from afedpg.messages import Floats, Vector
-from afedpg.params import Layout, policy_layout
+from afedpg.params import Layout, mlp_shapes
 from afedpg.policy.acting import Actor, MlpActor
 
 if TYPE_CHECKING:  # torch is imported where something is computed with it: native kernels do without
@@ -40,7 +42,7 @@ class Policy(Protocol):
     def initial_theta(self, generator: np.random.Generator) -> Vector: ...
 
     def log_prob(self, tensors: Tensors, observations: Tensor, actions: Tensor) -> Tensor:
-        """[T, obs], [T, act] or [T] -> [T], differentiable with respect to `tensors`."""
+        """[T, obs], [T, act], [T] or [T, choices] -> [T], differentiable with respect to `tensors`."""
 
     def actor(self, theta: Floats) -> Actor:
         """The policy as the sampler uses it, for a theta that does not change meanwhile."""
@@ -57,13 +59,14 @@ class MlpPolicy:
     """
 
     observations: int
-    actions: int  # dimensions of a continuous action, or number of discrete ones
+    actions: int  # dimensions of a continuous action, or number of discrete ones, of all choices together
     gaussian: bool
     hidden: tuple[int, ...]
     log_std: float = 0.0
     value_hidden: tuple[int, ...] | None = None
     activation: str = "relu"  # of all hidden layers; or "tanh"
     mean: str = "tanh"  # of the Gaussian; or "linear", which is unbounded until an action is clipped
+    choices: tuple[int, ...] = ()  # of several discrete actions at once: how many each has, `actions` together
 
     @property
     def sizes(self) -> tuple[int, ...]:
@@ -75,7 +78,11 @@ class MlpPolicy:
 
     @property
     def layout(self) -> Layout:
-        return policy_layout(self.observations, self.hidden, self.actions, self.gaussian, self.value_hidden)
+        shapes = mlp_shapes("layer", self.sizes)
+        shapes += [("log_std", (self.actions,))] if self.gaussian else []
+        if self.value_hidden is not None:
+            shapes += mlp_shapes("value", (self.observations, *self.value_hidden, 1))
+        return Layout(tuple(shapes))
 
     def initial_theta(self, generator: np.random.Generator) -> Vector:
         """Orthogonal layers of gain sqrt 2; the last one 0.01, so that all actions begin equally likely; values 1."""
@@ -91,8 +98,9 @@ class MlpPolicy:
 
         output = self._outputs(tensors, observations)
         if not self.gaussian:
-            chosen = torch.log_softmax(output, 1).gather(1, actions[:, None])
-            return chosen[:, 0]
+            chosen = actions.reshape(len(actions), -1, 1)
+            logits = enumerate(self._split(output))
+            return sum_of(torch.log_softmax(part, 1).gather(1, chosen[:, i])[:, 0] for i, part in logits)
         log_std = tensors["log_std"]
         mean = torch.tanh(output) if self.mean == "tanh" else output
         z = (actions - mean) * torch.exp(-log_std)
@@ -105,8 +113,8 @@ class MlpPolicy:
         if self.gaussian:  # the same in every state
             entropy = tensors["log_std"].sum() + self.actions * (HALF_LOG_TWO_PI + 0.5)
             return entropy.expand(len(observations))
-        log_p = torch.log_softmax(self._outputs(tensors, observations), 1)
-        return -(log_p.exp() * log_p).sum(1)
+        logs = [torch.log_softmax(part, 1) for part in self._split(self._outputs(tensors, observations))]
+        return sum_of(-(log_p.exp() * log_p).sum(1) for log_p in logs)
 
     def fisher(self, tensors: Tensors, observations: Tensor) -> tuple[Tensor, Callable[[Tensor], Tensor]]:
         """What the distributions are made of [T, n], and u -> F_s u, the Fisher information of one action by these."""
@@ -114,8 +122,13 @@ class MlpPolicy:
 
         output = self._outputs(tensors, observations)
         if not self.gaussian:
-            p = torch.softmax(output.detach(), 1)
-            return output, lambda u: p * (u - (p * u).sum(1, keepdim=True))
+            shares = [torch.softmax(part, 1) for part in self._split(output.detach())]
+
+            def covariance(u: Tensor) -> Tensor:
+                pairs = zip(shares, self._split(u), strict=True)
+                return torch.cat([p * (v - (p * v).sum(1, keepdim=True)) for p, v in pairs], 1)
+
+            return output, covariance
         mean = torch.tanh(output) if self.mean == "tanh" else output
         log_std = tensors["log_std"].expand_as(mean)
         precision = torch.exp(-2 * log_std.detach())
@@ -127,11 +140,17 @@ class MlpPolicy:
         assert self.value_hidden is not None
         return mlp(tensors, "value", len(self.value_hidden) + 1, observations, self.activation)[:, 0]
 
+    def _split(self, outputs: Tensor) -> tuple[Tensor, ...]:
+        """By choices: [T, actions] -> [T, n] each."""
+        import torch
+
+        return torch.split(outputs, list(self.choices or (self.actions,)), 1)
+
     def _outputs(self, tensors: Tensors, observations: Tensor) -> Tensor:
         return mlp(tensors, "layer", self.layers, observations, self.activation)
 
     def actor(self, theta: Floats) -> Actor:
-        return MlpActor(theta, self.sizes, self.gaussian, self.activation, self.mean)
+        return MlpActor(theta, self.sizes, self.gaussian, self.activation, self.mean, self.choices)
 
     def describe(self) -> dict[str, Any]:
         return {
@@ -139,6 +158,10 @@ class MlpPolicy:
             "hidden": list(self.hidden), "value_hidden": None if self.value_hidden is None else list(self.value_hidden),
             "activation": self.activation, "mean": self.mean,
         }  # fmt: skip
+
+
+def sum_of(parts: Iterable[Tensor]) -> Tensor:
+    return reduce(operator.add, parts)
 
 
 def initial_mlp(

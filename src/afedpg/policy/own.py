@@ -18,7 +18,8 @@ from afedpg.policy.mlp import Tensors, to_torch
 
 
 class OwnModule(Protocol):
-    """What a module must offer. Actions are normalized to [-1, 1] for a Box, indices from 0 for Discrete.
+    """What a module must offer. Actions are normalized to [-1, 1] for a Box, indices from 0 for Discrete, and a row of
+    indices for MultiDiscrete and MultiBinary, [n, choices].
 
     `observations` are flat and scaled: [n, obs].
     """
@@ -110,4 +111,6 @@ class _ModuleActor:
     def _action(self, name: str, observation: Floats, *more: Any) -> Any:
         with torch.no_grad():
             actions: Tensor = self._policy._call(name, self._tensors, to_torch(observation[None], torch.float32), *more)
-        return actions[0].numpy().astype(np.float32) if actions.dtype.is_floating_point else int(actions[0])
+        if actions.dtype.is_floating_point:
+            return actions[0].numpy().astype(np.float32)
+        return int(actions[0]) if actions.ndim == 1 else actions[0].numpy().astype(np.int64)

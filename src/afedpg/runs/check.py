@@ -114,7 +114,7 @@ def _look(config: Config, here: Environments, fresh: Environments) -> Findings:
         task=config.task,
         observation_space=_text(live.observations.space), observations=live.observations.size,
         action_space=_text(live.actions.space),
-        policy=f"{'Gaussian' if policy.gaussian else 'categorical'} MLP, {'-'.join(map(str, policy.sizes))}",
+        policy=_policy(policy),
         parameters=policy.layout.size,
         native=not isinstance(native, str), why_not_native=native if isinstance(native, str) else "",
         steps=count, steps_per_second=count / min(first.seconds, again[0].seconds),  # the first may compile
@@ -175,6 +175,12 @@ def _warnings(played: _Played, environments: Environments, limit: int | None, ch
     if not played.rewards.any():
         found.append("every reward was 0: acting at random finds nothing to learn from")
     return found
+
+
+def _policy(policy: MlpPolicy) -> str:
+    kind = "Gaussian" if policy.gaussian else "categorical"
+    split = f" ({'+'.join(map(str, policy.choices))})" if policy.choices else ""
+    return f"{kind} MLP, {'-'.join(map(str, policy.sizes))}{split}"
 
 
 def _text(space: Space[Any]) -> str:

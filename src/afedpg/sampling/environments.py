@@ -22,7 +22,7 @@ from afedpg.errors import AfedpgError, ConfigError
 from afedpg.imports import modules_in, search_working_folder
 from afedpg.sampling.answers import Wrong, check_kind, opening, outcome
 from afedpg.sampling.physics import split_physics
-from afedpg.sampling.spaces import Actions, Observations, actions_of, observations_of
+from afedpg.sampling.spaces import Actions, Observations, actions_of, choices_of, observations_of
 
 Environment = gymnasium.Env[Any, Any]
 MakeEnv = Callable[[int], Environment]
@@ -206,14 +206,17 @@ class Environments:
         return None
 
     def _compare(self, live: Live) -> None:
-        mine = (live.observations.size, type(live.actions), live.actions.size)
-        if mine != (self.observations.size, type(self.actions), self.actions.size):
+        if _shapes(live.observations, live.actions) != _shapes(self.observations, self.actions):
             setting = "env_kwargs" if self._make_env is None else "make_env"
             raise ConfigError(
                 f"{setting}: agent {live.agent_id} has observations {live.observations.space} and actions "
                 f"{live.actions.space}, agent 0 has {self.observations.space} and {self.actions.space}; "
                 "one policy serves all agents, so shapes must agree"
             )
+
+
+def _shapes(observations: Observations, actions: Actions) -> tuple[Any, ...]:
+    return observations.size, type(actions), actions.size, choices_of(actions)
 
 
 def make_environment(task: str, kwargs: Mapping[str, Any], render_mode: str | None = None) -> Environment:

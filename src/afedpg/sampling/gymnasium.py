@@ -18,7 +18,6 @@ from afedpg.policy.mlp import Policy
 from afedpg.sampling.environments import NO_EPISODE, Environments, Episode, Live, too_long
 from afedpg.sampling.normalizer import Scaling, scaling
 from afedpg.sampling.rollout import Rollout
-from afedpg.sampling.spaces import DiscreteActions
 from afedpg.seeding import freeze, stream, thaw
 
 
@@ -139,9 +138,7 @@ class _Walk:
         self.restarted = False
         self._actor = policy.actor(theta)
         self._before = int(state["total_steps"][0])
-        shape = (capacity,) if isinstance(live.actions, DiscreteActions) else (capacity, live.actions.size)
-        kind = np.int64 if isinstance(live.actions, DiscreteActions) else np.float32
-        self.steps = _Steps(capacity, live.observations.size, np.empty(shape, kind))
+        self.steps = _Steps(capacity, live.observations.size, live.actions.room(capacity))
 
     def begin(self) -> None:
         """A new episode, from a seed of the agent's own stream."""

@@ -19,7 +19,7 @@ class Rollout:
 
     raw: NDArray[np.float64]  # [T, obs] as the environment gave them (for the moments)
     observations: NDArray[np.float32]  # [T, obs] scaled, what the policy saw
-    actions: NDArray[Any]  # [T, act] float32 in the policy's own units, before clipping; or [T] int64
+    actions: NDArray[Any]  # [T, act] float32 in the policy's own units, before clipping; or [T] or [T, choices] int64
     rewards: NDArray[np.float64]  # [T]
     terminated: NDArray[np.bool_]  # [T]
     truncated: NDArray[np.bool_]  # [T]

@@ -1,4 +1,4 @@
-"""Gymnasium's spaces as the flat numbers a policy works with: one vector in, one vector or one index out."""
+"""Gymnasium's spaces as the flat numbers a policy works with: one vector in, one vector, index or row of them out."""
 
 from __future__ import annotations
 
@@ -50,6 +50,10 @@ class BoxActions:
         """No actions yet, of the right type: [0, size]."""
         return np.zeros((0, self.size), self.low.dtype)
 
+    def room(self, count: int) -> NDArray[Any]:
+        """For so many of the policy's own actions."""
+        return np.empty((count, self.size), np.float32)
+
 
 @dataclass(frozen=True)
 class DiscreteActions:
@@ -66,10 +70,43 @@ class DiscreteActions:
         return np.int64(row)
 
     def empty(self) -> NDArray[Any]:
-        return np.zeros(0, np.int64)
+        return self.room(0)
+
+    def room(self, count: int) -> NDArray[Any]:
+        return np.empty(count, np.int64)
 
 
-Actions = BoxActions | DiscreteActions
+@dataclass(frozen=True)
+class ManyActions:
+    """Several choices at once: the policy's indices become start + index. MultiBinary's are of two each."""
+
+    space: spaces.MultiDiscrete | spaces.MultiBinary
+    choices: tuple[int, ...]  # how many there are of each
+    start: NDArray[np.int64]  # [choices]
+
+    @property
+    def size(self) -> int:
+        return sum(self.choices)
+
+    def to_environment(self, action: NDArray[np.int64]) -> NDArray[np.int64]:
+        return self.start + action
+
+    def shaped(self, row: Any) -> Any:
+        return row.astype(self.space.dtype).reshape(self.space.shape)
+
+    def empty(self) -> NDArray[Any]:
+        return self.room(0)
+
+    def room(self, count: int) -> NDArray[Any]:
+        return np.empty((count, len(self.choices)), np.int64)
+
+
+Actions = BoxActions | DiscreteActions | ManyActions
+
+
+def choices_of(actions: Actions) -> tuple[int, ...]:
+    """None where an action is one vector or one index."""
+    return actions.choices if isinstance(actions, ManyActions) else ()
 
 
 def observations_of(space: Space[Any]) -> Observations:
@@ -85,6 +122,12 @@ def observations_of(space: Space[Any]) -> Observations:
 def actions_of(space: Space[Any]) -> Actions:
     if isinstance(space, spaces.Discrete):
         return DiscreteActions(space, int(space.n), int(space.start))
+    if isinstance(space, spaces.MultiDiscrete) and space.nvec.size:
+        counts = tuple(int(n) for n in space.nvec.reshape(-1))
+        return ManyActions(space, counts, space.start.reshape(-1).astype(np.int64))
+    if isinstance(space, spaces.MultiBinary) and 0 not in space.shape:
+        count = int(np.prod(space.shape))
+        return ManyActions(space, (2,) * count, np.zeros(count, np.int64))
     if isinstance(space, spaces.Box) and np.issubdtype(space.dtype, np.floating) and space.shape:
         low, high = space.low.reshape(-1), space.high.reshape(-1)
         wide_low, wide_high = low.astype(np.float64), high.astype(np.float64)
@@ -97,7 +140,9 @@ def actions_of(space: Space[Any]) -> Actions:
                 f"finite ones, for example gymnasium.wrappers.TransformAction(env, lambda action: action, {finite})"
             )
         return BoxActions(space, low.size, middle, half, low, high)
-    raise ConfigError(f"task: the action space {space} is not supported; Discrete and Box of floats are")
+    raise ConfigError(
+        f"task: the action space {space} is not supported; Discrete, MultiDiscrete, MultiBinary and Box of floats are"
+    )
 
 
 def _check_observation(space: Space[Any], whole: Space[Any]) -> None:
