@@ -50,6 +50,7 @@ LIAR = "tests/network/test_hostile_server.py"
 ANSWERS = "tests/agent/test_answers.py"
 ENVIRONMENTS = "tests/agent/test_environments.py"
 CHOICES = "tests/agent/test_choices.py"
+IMAGES = "tests/agent/test_images.py"
 MISFITS = "tests/network/test_misfits.py"
 TEXT = "tests/network/test_peer_text.py"
 STRANGERS = "tests/network/test_strangers.py"
@@ -335,6 +336,10 @@ MUTANTS = [
            f"{ENVIRONMENTS} environments_of_ones_own"),
     Mutant("a task without a time limit is no warning", "runs/check.py",
            "    if limit is None and", "    if limit == 0 and", f"{CHECK} people"),
+    Mutant("a picture is what the environment painted last", "sampling/normalizer.py",
+           "return raw.copy()", "return raw", f"{IMAGES} paints"),
+    Mutant("the pictures of a stack are mixed", "policy/image.py",
+           "() if first else (0, 3, 1, 2)", "() if first else (0, 3, 2, 1)", f"{IMAGES} side_by_side"),
     Mutant("every choice is drawn by the first one's logits", "policy/forward.py",
            "_draw(logits[start : start + choices[choice]], generator)", "_draw(logits[: choices[choice]], generator)",
            f"{CHOICES} drawn"),

@@ -51,3 +51,11 @@ def mlp_shapes(name: str, widths: tuple[int, ...]) -> Shapes:
     for index, (inputs, outputs) in enumerate(pairwise(widths)):
         shapes += [(f"{name}{index}.weight", (inputs, outputs)), (f"{name}{index}.bias", (outputs,))]
     return shapes
+
+
+def orthogonal(rows: int, columns: int, generator: np.random.Generator) -> NDArray[np.float64]:
+    """Uniformly random with orthonormal rows or columns, whichever are fewer."""
+    tall = generator.standard_normal((max(rows, columns), min(rows, columns)))
+    q, r = np.linalg.qr(tall)
+    q = q * np.sign(np.diag(r))  # without it QR's sign convention would make the draw non-uniform
+    return np.ascontiguousarray(q if rows >= columns else q.T)

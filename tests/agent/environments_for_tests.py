@@ -104,3 +104,33 @@ class Dials(gymnasium.Env):
         else:
             self.shown = (self.action_space.start + draws * self.action_space.nvec).astype(self.action_space.dtype)
         return self.shown
+
+
+class Corners(gymnasium.Env):
+    """A bright pixel in one of four corners, with a dim one anywhere; the reward is 1 for naming the corner."""
+
+    STEPS = 10
+    observation_space = spaces.Box(0, 255, (8, 8, 1), np.uint8)
+    action_space = spaces.Discrete(4)
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        self.steps = 0
+        self._draw()
+        return self._look(), {}
+
+    def step(self, action):
+        reward = float(action == self.corner)
+        self.steps += 1
+        self._draw()
+        return self._look(), reward, False, self.steps == self.STEPS, {}
+
+    def _draw(self):
+        self.corner, self.row, self.column = self.np_random.integers(0, (4, 8, 8))
+
+    def _look(self):
+        picture = np.zeros(self.observation_space.shape, np.uint8)
+        flat = picture.reshape(8, 8)
+        flat[self.row, self.column] = 100
+        flat[7 * (self.corner // 2), 7 * (self.corner % 2)] = 255
+        return picture

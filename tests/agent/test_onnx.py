@@ -26,6 +26,9 @@ OBSERVATIONS = {
     "multidiscrete matrix": spaces.MultiDiscrete([[3, 5], [2, 4]]),
     "multibinary": spaces.MultiBinary(7),
     "dict": spaces.Dict({"z": BOX, "a": spaces.Discrete(3), "in": spaces.Dict({"b": spaces.MultiBinary((2, 2))})}),
+    "picture": spaces.Box(0, 255, (9, 11, 3), np.uint8),
+    "large pictures": spaces.Box(0, 255, (2, 40, 36, 3), np.uint8),
+    "channels first": spaces.Box(0, 200, (2, 12, 12), np.uint8),
     "tuple": spaces.Tuple([spaces.Discrete(2), spaces.Tuple([BOX, spaces.MultiDiscrete([2, 3])])]),
 }
 ACTIONS = {
@@ -40,10 +43,12 @@ ACTIONS = {
 def file_of(observation_space, action_space, hidden=(16, 16), scaled=True, value_hidden=None, **kinds):
     observations, actions = observations_of(observation_space), actions_of(action_space)
     gaussian = isinstance(action_space, spaces.Box)
-    kinds["choices"] = choices_of(actions)
+    kinds |= {"choices": choices_of(actions), "image": observations.image}
+    scaled = scaled and observations.image is None
     policy = MlpPolicy(observations.size, actions.size, gaussian, hidden, 0.0, value_hidden, **kinds)
     draws = np.random.default_rng(1)
-    theta = policy.initial_theta(draws) + 0.3 * draws.standard_normal(policy.layout.size)
+    noise = 0.3 if observations.image is None else 0.02  # through convolutions it grows
+    theta = policy.initial_theta(draws) + noise * draws.standard_normal(policy.layout.size)
     size = observations.size
     statistics = Moments(50.0, np.linspace(-1, 1, size), np.linspace(0.1, 60, size)) if scaled else None
     return PolicyFile(

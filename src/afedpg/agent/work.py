@@ -47,7 +47,7 @@ from afedpg.sampling.evaluate import MOST_STEPS, REMEDY, evaluate
 from afedpg.sampling.gymnasium import GymnasiumSampler, Sampler, start_sampling
 from afedpg.sampling.normalizer import moments_of
 from afedpg.sampling.rollout import Rollout, rollout_from_state, rollout_to_state
-from afedpg.sampling.spaces import BoxActions, choices_of
+from afedpg.sampling.spaces import BoxActions, Observations, choices_of
 from afedpg.seeding import Purpose, branch, stream
 from afedpg.server.moments import merge
 from afedpg.server.state import statistics_from_tree, statistics_to_tree
@@ -76,15 +76,17 @@ class EnvironmentWorkload:
         estimator: Estimator | None = None,
     ) -> None:
         self._config = config
-        self._agent = replace(config.agent, horizon=config.agent.horizon or config.gradients)
         self._said_cut = False
         self.environments = Environments(config, make_env)
+        self._agent = _for_observations(config, self.environments.observations)
         self.estimator: Estimator = estimator or build("estimator", config.agent.estimator, SHIPPED)
         self.policy = build_policy(config, self.environments, self.estimator, make_policy)
         self._native = uses_kernels(config, self.policy, self.estimator.value_network)
-        observations = self.environments.observations.size
+        observations = self.environments.observations
         baseline = partial(choose_baseline, self._agent, observations)
-        self._tools = Tools(self.policy, self._agent, observations, self._build_kernels, baseline)
+        self._tools = Tools(
+            self.policy, self._agent, observations.size, self._build_kernels, baseline, observations.image
+        )
         if config.engine != "grpc" or make_policy is not None:  # a server works never, and evaluates without torch
             self._prepare()
         _check(config, self.environments, self.estimator)
@@ -296,12 +298,20 @@ def choose_sampler(config: Config, environments: Environments, policy: Policy, e
     return GymnasiumSampler(environments, policy, steps, whole_episodes)
 
 
-def choose_baseline(agent: AgentConfig, observations: int, kernels: CriticKernels | None = None) -> Baseline:
+def _for_observations(config: Config, observations: Observations) -> AgentConfig:
+    """How long the run is, and that a picture's bytes are not scaled by statistics."""
+    agent = config.agent
+    scaled = agent.scale_observations and observations.image is None
+    return replace(agent, horizon=agent.horizon or config.gradients, scale_observations=scaled)
+
+
+def choose_baseline(agent: AgentConfig, observations: Observations, kernels: CriticKernels | None = None) -> Baseline:
+    size, image = observations.size, observations.image
     if agent.baseline == "linear":
-        return LinearBaseline(observations)
+        return LinearBaseline(size)
     if agent.baseline == "mlp":
         return MlpBaseline(
-            observations, agent.baseline_hidden, agent.baseline_rate, agent.baseline_epochs, agent.device, kernels
+            size, agent.baseline_hidden, agent.baseline_rate, agent.baseline_epochs, agent.device, kernels, image
         )
     return NoBaseline()
 
@@ -325,6 +335,7 @@ def build_policy(
         activation=config.agent.activation,
         mean=config.agent.mean,
         choices=choices_of(actions),
+        image=observations.image,
     )
 
 

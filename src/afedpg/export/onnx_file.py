@@ -1,6 +1,6 @@
 """The deterministic policy as an ONNX graph: what `load_policy(...).act` does, for runtimes without Python.
 
-    observations -> flat -> scaled (float64) -> MLP (float32) -> the action that env.step gets
+    observations -> flat -> scaled (float64) -> convolutions, MLP (float32) -> the action that env.step gets
 
 Inputs and outputs are batches in the spaces' own types. A Dict or Tuple observation is one input per part, named by
 its path, as `observation.camera.0`. Built node by node: no exporter, no torch.
@@ -20,7 +20,7 @@ from afedpg.errors import AfedpgError, ConfigError
 from afedpg.export.policy_file import PolicyFile, contents
 from afedpg.policy.forward import LIMIT
 from afedpg.sampling.normalizer import scaling
-from afedpg.sampling.spaces import BoxActions, ManyActions, actions_of
+from afedpg.sampling.spaces import BoxActions, ManyActions, actions_of, image_of
 
 if TYPE_CHECKING:
     from onnx import ModelProto
@@ -42,7 +42,7 @@ def to_onnx(file: PolicyFile, versions: dict[str, str], producer: str) -> ModelP
         )
     graph = _Graph(onnx)
     flat = graph.add("Concat", *_flatten(graph, file.observation_space, OBSERVATION), axis=1)
-    output = _mlp(graph, file, _scale(graph, file, flat))
+    output = _mlp(graph, file, _convolve(graph, file, _scale(graph, file, flat)))
     shape = _act(graph, file, output)
     _, metadata = contents(file)
     outputs = [onnx.helper.make_tensor_value_info(ACTION, graph.type_of(file.action_space), (BATCH, *shape))]
@@ -131,6 +131,23 @@ def _scale(graph: _Graph, file: PolicyFile, flat: str) -> str:
         flat = graph.add("Div", centred, graph.constant(scale.deviation))
         flat = graph.add("Clip", flat, graph.constant(np.array(-LIMIT)), graph.constant(np.array(LIMIT)))
     return graph.cast(flat, np.float32)
+
+
+def _convolve(graph: _Graph, file: PolicyFile, x: str) -> str:
+    """A picture's features; anything else stays as it is."""
+    image = image_of(file.observation_space)
+    if image is None:
+        return x
+    tensors = file.layout.views(file.theta)
+    for shape, order in image.steps:
+        x = graph.add("Reshape", x, graph.constant(np.array([-1, *shape], np.int64)))
+        x = graph.add("Transpose", x, perm=order) if order else x
+    x = graph.add("Div", x, graph.constant(np.array(image.brightest, np.float32)))
+    for index, layer in enumerate(image.convolutions):
+        weight, bias = (graph.constant(tensors[f"layer_conv{index}.{part}"]) for part in ("weight", "bias"))
+        strides, pads = [layer.stride] * 2, [layer.padding] * 4
+        x = graph.add("Relu", graph.add("Conv", x, weight, bias, strides=strides, pads=pads))
+    return graph.add("Flatten", x, axis=1)
 
 
 def _mlp(graph: _Graph, file: PolicyFile, x: str) -> str:

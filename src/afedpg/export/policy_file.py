@@ -146,9 +146,9 @@ def _check(file: PolicyFile) -> None:
 
 def _mlp_of(file: PolicyFile) -> MlpPolicy:
     """The policy that it describes, for the spaces that it names."""
-    told, actions = file.policy, actions_of(file.action_space)
+    told, actions, observations = file.policy, actions_of(file.action_space), observations_of(file.observation_space)
     return MlpPolicy(
-        observations=observations_of(file.observation_space).size,
+        observations=observations.size,
         actions=actions.size,
         gaussian=isinstance(actions, BoxActions),
         hidden=tuple(told["hidden"]),
@@ -156,6 +156,7 @@ def _mlp_of(file: PolicyFile) -> MlpPolicy:
         activation=told["activation"],
         mean=told["mean"],
         choices=choices_of(actions),
+        image=observations.image,
     )
 
 

@@ -65,7 +65,7 @@ class Findings:
 class _Played:
     """Steps in a row, and the seconds they took."""
 
-    raw: NDArray[np.float64]  # [T, obs]
+    raw: NDArray[Any]  # [T, obs]
     rewards: NDArray[np.float64]  # [T]
     ends: NDArray[np.bool_]  # [T, 2] terminated, truncated
     returns: tuple[float, ...]
@@ -124,7 +124,8 @@ def _look(config: Config, here: Environments, fresh: Environments) -> Findings:
         mean_length=float(np.mean(first.lengths)) if ended else None,
         mean_return=float(np.mean(first.returns)) if ended else None,
         time_limit=limit, deterministic=not changes,
-        scale_observations=config.agent.scale_observations, scale_rewards=config.agent.scale_rewards,
+        scale_observations=config.agent.scale_observations and policy.image is None,
+        scale_rewards=config.agent.scale_rewards,
         warnings=tuple(_warnings(first, here, limit, min(changes, default=None))),
     )  # fmt: skip
 
@@ -165,7 +166,8 @@ def _warnings(played: _Played, environments: Environments, limit: int | None, ch
         found.append(f"actions reach {actions.high.max():g}, and the policy's are scaled to the bounds; give real ones")
     constant = int((played.raw == played.raw[0]).all(axis=0).sum())
     size = played.raw.shape[1]
-    if constant == size or (constant and isinstance(space, spaces.Box)):  # of categories most are seen rarely
+    numbers = isinstance(space, spaces.Box) and environments.observations.image is None
+    if constant == size or (constant and numbers):  # of categories most are seen rarely, of pictures only parts change
         found.append(f"{constant} of the observation's {size} numbers never changed")
     flat = spaces.flatten_space(space)
     assert isinstance(flat, spaces.Box)
@@ -180,7 +182,8 @@ def _warnings(played: _Played, environments: Environments, limit: int | None, ch
 def _policy(policy: MlpPolicy) -> str:
     kind = "Gaussian" if policy.gaussian else "categorical"
     split = f" ({'+'.join(map(str, policy.choices))})" if policy.choices else ""
-    return f"{kind} MLP, {'-'.join(map(str, policy.sizes))}{split}"
+    network = "MLP" if policy.image is None else f"CNN of {'x'.join(map(str, policy.image.planes))}"
+    return f"{kind} {network}, {'-'.join(map(str, policy.sizes))}{split}"
 
 
 def _text(space: Space[Any]) -> str:

@@ -35,7 +35,7 @@ class Episode:
 
     seed: int
     actions: NDArray[Any]  # [n, act] or [n], exactly what env.step was given
-    observation: NDArray[np.float64]  # [obs] flat, unscaled
+    observation: NDArray[Any]  # [obs] flat, unscaled
 
     def equals(self, other: Episode) -> bool:
         same = self.seed == other.seed and self.actions.shape == other.actions.shape
@@ -56,7 +56,7 @@ class Live:
         self.actions: Actions = actions_of(env.action_space)
         self.at: Episode | None = None  # None while it moves, and after a failure
 
-    def reset(self, seed: int) -> NDArray[np.float64]:
+    def reset(self, seed: int) -> NDArray[Any]:
         self.at = None
         try:
             answer = self.env.reset(seed=seed)
@@ -67,7 +67,7 @@ class Live:
         except Wrong as error:
             raise self._wrong(str(error)) from error
 
-    def step(self, action: Any) -> tuple[NDArray[np.float64], float, bool, bool]:
+    def step(self, action: Any) -> tuple[NDArray[Any], float, bool, bool]:
         try:
             answer = self.env.step(self.actions.shaped(action))
         except Exception as error:
@@ -85,7 +85,7 @@ class Live:
     def bad_observation(self, step: int) -> AfedpgError:
         return self._wrong(f"returned a NaN or infinite observation at the agent's step {step}")
 
-    def _flat(self, observation: Any) -> NDArray[np.float64]:
+    def _flat(self, observation: Any) -> NDArray[Any]:
         space = self.observations.space
         try:
             flat = self.observations.flatten(observation)
@@ -216,7 +216,7 @@ class Environments:
 
 
 def _shapes(observations: Observations, actions: Actions) -> tuple[Any, ...]:
-    return observations.size, type(actions), actions.size, choices_of(actions)
+    return observations.size, observations.image, type(actions), actions.size, choices_of(actions)
 
 
 def make_environment(task: str, kwargs: Mapping[str, Any], render_mode: str | None = None) -> Environment:
