@@ -34,6 +34,7 @@ from afedpg.messages import (
     Exchange,
     Floats,
     Moments,
+    Occasion,
     Report,
     Statistics,
     Stats,
@@ -48,7 +49,7 @@ from afedpg.sampling.gymnasium import GymnasiumSampler, Sampler, start_sampling
 from afedpg.sampling.normalizer import moments_of
 from afedpg.sampling.rollout import Rollout, rollout_from_state, rollout_to_state
 from afedpg.sampling.spaces import BoxActions
-from afedpg.seeding import Purpose, branch, stream
+from afedpg.seeding import branch, stream
 from afedpg.server.moments import merge
 from afedpg.server.state import statistics_from_tree, statistics_to_tree
 
@@ -75,7 +76,7 @@ class EnvironmentWorkload:
         make_policy: MakePolicy | None = None,
         estimator: Estimator | None = None,
     ) -> None:
-        self._config = config
+        self._config, self.make_policy = config, make_policy
         self._agent = replace(config.agent, horizon=config.agent.horizon or config.gradients)
         self._said_cut = False
         self.environments = Environments(config, make_env)
@@ -216,16 +217,17 @@ class EnvironmentWorkload:
             return np.concatenate([vector[group.name] for group in self.exchange.groups]).astype(np.float32)
         return vector
 
-    def evaluate(self, theta: Floats, statistics: Statistics, iteration: int, fresh: bool = False) -> list[Evaluation]:
+    def evaluate(
+        self, theta: Floats, statistics: Statistics, iteration: int, occasion: Occasion = "evaluation"
+    ) -> list[Evaluation]:
         """theta on every environment that differs from the others, as `evaluate_kind` says."""
         record = self._config.record
         kinds = ("sampled", "deterministic") if record.evaluate_kind == "both" else (record.evaluate_kind,)
         scaled_by = statistics.get(OBSERVATIONS) if self._agent.scale_observations else None
         theta = theta[: self.policy.layout.size]
         seed = self._config.seed
-        purpose: Purpose = "verdict" if fresh else "evaluation"
         return [
-            self._evaluate(theta, scaled_by, agent_id, where, kind, stream(seed, purpose, agent_id, iteration))
+            self._evaluate(theta, scaled_by, agent_id, where, kind, stream(seed, occasion, agent_id, iteration))
             for agent_id, where in self.environments.distinct()
             for kind in kinds
         ]

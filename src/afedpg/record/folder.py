@@ -64,6 +64,10 @@ class RunFolder:
     def policy(self) -> Path:
         return self.path / "policy.safetensors"
 
+    @property
+    def best(self) -> Path:
+        return self.path / "best.safetensors"
+
     def config(self) -> Config:
         document = self._document()
         made_by = dict(document.pop(_VERSIONS, {})).get("afedpg", "")
