@@ -62,6 +62,7 @@ CHECK = "tests/cli/test_check.py"
 KEYWORDS = "tests/engine/test_keywords.py not mypy"
 BEST = "tests/engine/test_best.py"
 CALLBACKS = "tests/engine/test_callbacks.py"
+EXTEND = "tests/engine/test_extend.py"
 
 
 @dataclass(frozen=True)
@@ -345,6 +346,12 @@ MUTANTS = [
     Mutant("the journal passes by the best theta too late", "runs/live_session.py",
            "server.gradients == wanted.gradients", "server.gradients == wanted.gradients + 1",
            "tests/network/test_live_evaluations.py best_theta"),
+    Mutant("an extended run forgets how it began", "server/schedules.py",
+           "if iteration < step), self.iterations)", "if iteration < 0), self.iterations)", EXTEND),
+    Mutant("agents forget how an extended run began", "agent/work.py",
+           "if version < step), 0)", "if version < 0), 0)", f"{EXTEND} environments"),
+    Mutant("edited iterations pass for an extension", "record/agreement.py",
+           "    if not added or after", "    if after", "tests/engine/test_edited_settings.py iterations"),
     Mutant("another task keeps the arguments of the run's", "runs/evaluate.py",
            "kwargs = dict(self.env_kwargs or {})", "kwargs = dict(config.agent.env_kwargs)",
            "tests/agent/test_elsewhere.py other"),

@@ -51,6 +51,7 @@ from afedpg.sampling.rollout import Rollout, rollout_from_state, rollout_to_stat
 from afedpg.sampling.spaces import BoxActions
 from afedpg.seeding import branch, stream
 from afedpg.server.moments import merge
+from afedpg.server.schedules import shorter
 from afedpg.server.state import statistics_from_tree, statistics_to_tree
 
 _log = logging.getLogger("afedpg")
@@ -79,6 +80,7 @@ class EnvironmentWorkload:
         self._config, self.make_policy = config, make_policy
         self._agent = replace(config.agent, horizon=config.agent.horizon or config.gradients)
         self._said_cut = False
+        self._earlier: dict[int, Tools] = {}
         self.environments = Environments(config, make_env)
         self.estimator: Estimator = estimator or build("estimator", config.agent.estimator, SHIPPED)
         self.policy = build_policy(config, self.environments, self.estimator, make_policy)
@@ -175,7 +177,7 @@ class EnvironmentWorkload:
         scaled = rollout
         if self._agent.scale_rewards:
             changed, moments[RETURNS], scaled = self._scaled(state, changed, task.statistics, rollout)
-        fitted, contribution = self.estimator.estimate(self._tools, state | changed, task, scaled)
+        fitted, contribution = self.estimator.estimate(self._tools_at(task.version), state | changed, task, scaled)
         if self.estimator.late_fetch:  # with its own, or an agent's second rollout would not be scaled at all
             fitted = {**fitted, **_statistics_to_state(with_own(task.statistics, moments))}
         report = Report(
@@ -188,6 +190,15 @@ class EnvironmentWorkload:
             scalars=contribution.scalars,
         )
         return state | changed | fitted, report
+
+    def _tools_at(self, version: int) -> Tools:
+        """Before a run was extended, an estimator's rates fell as if it were to end earlier."""
+        horizon = next((less for step, less in shorter(self._config) if version < step), 0)
+        if not horizon or self._config.agent.horizon:
+            return self._tools
+        if horizon not in self._earlier:
+            self._earlier[horizon] = replace(self._tools, settings=replace(self._agent, horizon=horizon))
+        return self._earlier[horizon]
 
     def _sample(
         self, state: AgentState, agent_id: int, policy: Floats, statistics: Statistics

@@ -89,6 +89,10 @@ class RunFolder:
             if then.get(name) != now.get(name)
         ]
 
+    def rewrite(self, **settings: Any) -> None:
+        """run.toml with other settings: the whole of it, or after a crash what was there before."""
+        write_text(self.toml, tomli_w.dumps({**self._document(), **settings}))
+
     def is_written(self) -> bool:
         """Somebody holds the lock: the run goes on."""
         return _is_locked(self.path)

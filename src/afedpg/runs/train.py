@@ -22,6 +22,7 @@ from afedpg.messages import Codec
 from afedpg.record import folder as folders
 from afedpg.record.trust import check_trust
 from afedpg.runs.callbacks import Callback, watchers
+from afedpg.runs.extend import extend
 from afedpg.runs.keywords import Settings
 from afedpg.runs.parts import Own, check_own, configure, warn_of_versions
 from afedpg.runs.result import Result
@@ -167,16 +168,19 @@ def resume(
     trust_code: bool = False,
     callbacks: Sequence[Callback] = (),
     progress: bool = False,
+    iterations: int | str | None = None,
 ) -> Result:
     """Goes on where the newest whole checkpoint stands; the result is that of a run that was never interrupted.
 
     `cluster`: ray_address, agent_cpus and agent_gpus for a run of the ray engine that goes on elsewhere. `accept_loss`:
     go on though files of the run folder are gone or cut off, without what they held. `trust_code`: import the module of
     its task MODULE:ID, though you have not run it before. `callbacks` and `progress`: as of `train`; callbacks take up
-    what the checkpoint has of them.
+    what the checkpoint has of them. `iterations`: of a finished run, how many it shall have in all, or "+200" for so
+    many more; see `extend`.
     """
     spawn.reached()
     folder = folders.open_run(Path(path))
+    longer = None if iterations is None else extend(path, iterations, own, trust_code)
     config = folder.config()
     if cluster and config.engine != "ray":
         raise ConfigError(
@@ -188,6 +192,8 @@ def resume(
     with shown(config, progress) as display:
         if display is not None:
             warn, announce = display.warn, display.announce
+            if longer is not None:
+                display.say(longer)
         heard = watchers(config, callbacks, on_arrival, display)
         return _resume(folder, config, own, workers, heard, warn, announce, cluster, accept_loss)
 

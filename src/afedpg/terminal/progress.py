@@ -53,8 +53,11 @@ class Display:
         self._rate = Rate(time.monotonic())
         self._progress.start()
 
+    def say(self, text: str) -> None:
+        self._progress.say(text)
+
     def warn(self, text: str) -> None:
-        self._progress.say(f"warning: {text}")
+        self.say(f"warning: {text}")
 
     def __call__(self, arrival: Arrival, seconds: float, theta: Vector) -> None:
         self._gradients = arrival.gradient
