@@ -45,6 +45,7 @@ WIDEST = 1 << 16  # a hidden layer
 LONGEST_SECONDS = (2**63 - 1) / 1e9  # virtual time is counted in nanoseconds of 63 bits: 292 years
 STEPS_TOGETHER, SHORTEST_ROLLOUT = 1024, 16  # where T follows N: of all agents together, and of one at least
 PATHS = {"from_run": "RUN", "trace": "FILE"}  # settings that name a place, and what lies there
+SET_BY_RUNS = ("own", "extended")  # settings that nobody gives
 PARTS = (  # kind, and the section it is a setting of
     ("method", None), ("aggregator", None), ("codec", None), ("estimator", "agent"), ("timing", "timing"),
     ("attack", None),
@@ -245,6 +246,7 @@ class Config:
     stop_at_evaluation: float | None = option(None, "end early once theta's last five evaluations have this mean")
     stop_at_seconds: float | None = option(None, "end early once the run's clock, virtual or real, is here", above=0)
     own: tuple[str, ...] = option((), "parts of the run that were given as Python functions; set by the Python API")
+    extended: tuple[int, ...] = option((), "iterations and server step before each extension; set by `resume`")
     schedule: ScheduleConfig = ScheduleConfig()
     timing: TimingConfig = TimingConfig()
     agent: AgentConfig = AgentConfig()

@@ -34,6 +34,7 @@ from afedpg.messages import (
     Exchange,
     Floats,
     Moments,
+    Occasion,
     Report,
     Statistics,
     Stats,
@@ -48,8 +49,9 @@ from afedpg.sampling.gymnasium import GymnasiumSampler, Sampler, start_sampling
 from afedpg.sampling.normalizer import moments_of
 from afedpg.sampling.rollout import Rollout, rollout_from_state, rollout_to_state
 from afedpg.sampling.spaces import BoxActions, Observations, choices_of
-from afedpg.seeding import Purpose, branch, stream
+from afedpg.seeding import branch, stream
 from afedpg.server.moments import merge
+from afedpg.server.schedules import shorter
 from afedpg.server.state import statistics_from_tree, statistics_to_tree
 
 _log = logging.getLogger("afedpg")
@@ -75,8 +77,9 @@ class EnvironmentWorkload:
         make_policy: MakePolicy | None = None,
         estimator: Estimator | None = None,
     ) -> None:
-        self._config = config
+        self._config, self.make_policy = config, make_policy
         self._said_cut = False
+        self._earlier: dict[int, Tools] = {}
         self.environments = Environments(config, make_env)
         self._agent = _for_observations(config, self.environments.observations)
         self.estimator: Estimator = estimator or build("estimator", config.agent.estimator, SHIPPED)
@@ -176,7 +179,7 @@ class EnvironmentWorkload:
         scaled = rollout
         if self._agent.scale_rewards:
             changed, moments[RETURNS], scaled = self._scaled(state, changed, task.statistics, rollout)
-        fitted, contribution = self.estimator.estimate(self._tools, state | changed, task, scaled)
+        fitted, contribution = self.estimator.estimate(self._tools_at(task.version), state | changed, task, scaled)
         if self.estimator.late_fetch:  # with its own, or an agent's second rollout would not be scaled at all
             fitted = {**fitted, **_statistics_to_state(with_own(task.statistics, moments))}
         report = Report(
@@ -189,6 +192,15 @@ class EnvironmentWorkload:
             scalars=contribution.scalars,
         )
         return state | changed | fitted, report
+
+    def _tools_at(self, version: int) -> Tools:
+        """Before a run was extended, an estimator's rates fell as if it were to end earlier."""
+        horizon = next((less for step, less in shorter(self._config) if version < step), 0)
+        if not horizon or self._config.agent.horizon:
+            return self._tools
+        if horizon not in self._earlier:
+            self._earlier[horizon] = replace(self._tools, settings=replace(self._agent, horizon=horizon))
+        return self._earlier[horizon]
 
     def _sample(
         self, state: AgentState, agent_id: int, policy: Floats, statistics: Statistics
@@ -218,16 +230,17 @@ class EnvironmentWorkload:
             return np.concatenate([vector[group.name] for group in self.exchange.groups]).astype(np.float32)
         return vector
 
-    def evaluate(self, theta: Floats, statistics: Statistics, iteration: int, fresh: bool = False) -> list[Evaluation]:
+    def evaluate(
+        self, theta: Floats, statistics: Statistics, iteration: int, occasion: Occasion = "evaluation"
+    ) -> list[Evaluation]:
         """theta on every environment that differs from the others, as `evaluate_kind` says."""
         record = self._config.record
         kinds = ("sampled", "deterministic") if record.evaluate_kind == "both" else (record.evaluate_kind,)
         scaled_by = statistics.get(OBSERVATIONS) if self._agent.scale_observations else None
         theta = theta[: self.policy.layout.size]
         seed = self._config.seed
-        purpose: Purpose = "verdict" if fresh else "evaluation"
         return [
-            self._evaluate(theta, scaled_by, agent_id, where, kind, stream(seed, purpose, agent_id, iteration))
+            self._evaluate(theta, scaled_by, agent_id, where, kind, stream(seed, occasion, agent_id, iteration))
             for agent_id, where in self.environments.distinct()
             for kind in kinds
         ]

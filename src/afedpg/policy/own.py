@@ -89,6 +89,13 @@ class ModulePolicy:
         views = self._layout.views(theta)
         return _ModuleActor(self, {name: to_torch(view, torch.float32) for name, view in views.items()})
 
+    def deterministic(self, theta: Floats) -> torch.nn.Module:
+        """[n, obs] -> the deterministic actions, as a module with these parameters."""
+        with torch.no_grad():
+            for name, view in self._layout.views(theta).items():
+                self._module.get_parameter(name).copy_(torch.tensor(view))
+        return _Method(self._module, "mode").eval()
+
     def describe(self) -> dict[str, Any]:
         return {"kind": "own", "module": type(self._module).__name__}
 
