@@ -215,10 +215,7 @@ class RayConfig:
 
 @dataclass(frozen=True)
 class Config:
-    task: str = option(
-        "",
-        "a short name (hopper, halfcheetah, ...), a Gymnasium id or a synthetic problem",
-    )
+    task: str = option("", "a short name (hopper, halfcheetah, ...), a Gymnasium id or a synthetic problem")
     method: str = option("afedpg", "the algorithm: the server's rule", parts=tuple(METHODS))
     aggregator: str = option("", "when the server steps, and with which contributions; the method's", parts=AGGREGATORS)
     codec: str = option("float32", "how a contribution travels", parts=CODECS, term=True)
