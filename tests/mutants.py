@@ -50,6 +50,7 @@ LIAR = "tests/network/test_hostile_server.py"
 ANSWERS = "tests/agent/test_answers.py"
 ENVIRONMENTS = "tests/agent/test_environments.py"
 CHOICES = "tests/agent/test_choices.py"
+TUNE = "tests/engine/test_tune.py"
 IMAGES = "tests/agent/test_images.py"
 MISFITS = "tests/network/test_misfits.py"
 TEXT = "tests/network/test_peer_text.py"
@@ -371,6 +372,10 @@ MUTANTS = [
            "return raw.copy()", "return raw", f"{IMAGES} paints"),
     Mutant("the pictures of a stack are mixed", "policy/image.py",
            "() if first else (0, 3, 1, 2)", "() if first else (0, 3, 2, 1)", f"{IMAGES} side_by_side"),
+    Mutant("a search uses the seeds that it is judged on", "runs/tune.py",
+           "SEEDS = (100, 101, 102)", "SEEDS = (0, 1, 2)", f"{TUNE} seeds"),
+    Mutant("a search forgets that a trial was cut short", "runs/tune.py",
+           "            if watch.cut:\n", "            if watch.cut and place:\n", f"{TUNE} median"),
     Mutant("every choice is drawn by the first one's logits", "policy/forward.py",
            "_draw(logits[start : start + choices[choice]], generator)", "_draw(logits[: choices[choice]], generator)",
            f"{CHOICES} drawn"),

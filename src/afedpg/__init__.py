@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from afedpg.runs.replay import recompute, replay
     from afedpg.runs.result import Result
     from afedpg.runs.train import resume, train
+    from afedpg.runs.tune import Tuned, tune
 
 __version__ = VERSION
 
@@ -42,10 +43,12 @@ _HOMES = {
     "replay": "afedpg.runs.replay",
     "resume": "afedpg.runs.train",
     "train": "afedpg.runs.train",
+    "Tuned": "afedpg.runs.tune",
+    "tune": "afedpg.runs.tune",
 }
 __all__ = [
-    "Arrived", "Callback", "EarlyStopping", "Evaluated", "Own", "Result",
-    "evaluate_run", "load_policy", "recompute", "replay", "resume", "train",
+    "Arrived", "Callback", "EarlyStopping", "Evaluated", "Own", "Result", "Tuned",
+    "evaluate_run", "load_policy", "recompute", "replay", "resume", "train", "tune",
 ]  # fmt: skip
 
 
