@@ -18,7 +18,10 @@ from afedpg import config as configuration
 from afedpg.runs.train import train
 
 FILE = Path(__file__).resolve().parents[1] / "src/afedpg/runs/keywords.py"
-GIVEN = {*inspect.signature(train).parameters, "own"}  # arguments that `train` names itself, and what it sets itself
+GIVEN = {
+    *inspect.signature(train).parameters,
+    *configuration.SET_BY_RUNS,
+}  # arguments that `train` names itself, and what it sets itself
 HEAD = '''"""The settings of a run as typed keywords of `train`; written from afedpg.config by `make keywords`."""
 
 from __future__ import annotations

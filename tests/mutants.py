@@ -49,6 +49,9 @@ POLICY = "tests/agent/test_policy_file.py"
 LIAR = "tests/network/test_hostile_server.py"
 ANSWERS = "tests/agent/test_answers.py"
 ENVIRONMENTS = "tests/agent/test_environments.py"
+CHOICES = "tests/agent/test_choices.py"
+TUNE = "tests/engine/test_tune.py"
+IMAGES = "tests/agent/test_images.py"
 MISFITS = "tests/network/test_misfits.py"
 TEXT = "tests/network/test_peer_text.py"
 STRANGERS = "tests/network/test_strangers.py"
@@ -60,6 +63,9 @@ LATE = "tests/engine/test_late_fetch.py"
 NATURAL = "tests/agent/test_natural.py"
 CHECK = "tests/cli/test_check.py"
 KEYWORDS = "tests/engine/test_keywords.py not mypy"
+BEST = "tests/engine/test_best.py"
+CALLBACKS = "tests/engine/test_callbacks.py"
+EXTEND = "tests/engine/test_extend.py"
 
 
 @dataclass(frozen=True)
@@ -322,15 +328,60 @@ MUTANTS = [
            "ConfigError if isinstance(error, ConfigError) else AfedpgError)", "RuntimeError)",
            f"{BITS} kills_every"),
     Mutant("the lookahead is evaluated", "runs/session.py",
-           "self.workload.evaluate(server.theta.astype(np.float32)", "self.workload.evaluate(server.theta_lookahead",
+           "return Evaluated(server.theta.astype(np.float32)", "return Evaluated(server.theta_lookahead",
            f"{API} evaluated"),
+    Mutant("the first of equally good thetas is kept", "runs/best.py",
+           "best.mean > new.mean", "best.mean >= new.mean", f"{BEST} equally"),
+    Mutant("the best theta is not in the checkpoint", "runs/session.py",
+           '"best": None if self.best is None else self.best.to_tree()', '"best": None', f"{BEST} killed"),
+    Mutant("the second look plays the first one's episodes", "runs/session.py",
+           ', "second look")', ")", f"{BEST} second_look"),
+    Mutant("a finished run is judged twice", "runs/session.py",
+           "        if new:\n", "        if True:\n", f"{BEST} twice"),
+    Mutant("the last theta is loaded unless asked otherwise", "export/policy_file.py",
+           'which != "last" and best.is_file()', 'which == "best"', f"{BEST} default"),
+    Mutant("a callback's memory is lost with the process", "runs/session.py",
+           '"callbacks": self.watchers.to_tree()', '"callbacks": {}', f"{CALLBACKS} killed"),
+    Mutant("nobody listens to a callback's answer", "runs/session.py",
+           " or bool(self.watchers.stopped)", "", f"{CALLBACKS} is_ended"),
+    Mutant("what is as good as before counts as better", "runs/callbacks.py",
+           "event.mean > self._best + self.min_delta", "event.mean > self._best", f"{CALLBACKS} patience"),
+    Mutant("the journal passes by the best theta too late", "runs/live_session.py",
+           "server.gradients == wanted.gradients", "server.gradients == wanted.gradients + 1",
+           "tests/network/test_live_evaluations.py best_theta"),
+    Mutant("an extended run forgets how it began", "server/schedules.py",
+           "if iteration < step), self.iterations)", "if iteration < 0), self.iterations)", EXTEND),
+    Mutant("agents forget how an extended run began", "agent/work.py",
+           "if version < step), 0)", "if version < 0), 0)", f"{EXTEND} environments"),
+    Mutant("edited iterations pass for an extension", "record/agreement.py",
+           "    if not added or after", "    if after", "tests/engine/test_edited_settings.py iterations"),
+    Mutant("another task keeps the arguments of the run's", "runs/evaluate.py",
+           "kwargs = dict(self.env_kwargs or {})", "kwargs = dict(config.agent.env_kwargs)",
+           "tests/agent/test_elsewhere.py other"),
     Mutant("a setting that train's types do not know", "runs/keywords.py",
            "    keep_reports: bool\n", "", KEYWORDS),
     Mutant("names that are not loaded yet are not listed", "__init__.py", "{*__all__, *(", "{*(", KEYWORDS),
     Mutant("an environment that forgets its seed is called deterministic", "runs/check.py",
            "deterministic=not changes", "deterministic=True", f"{CHECK} otherwise"),
+    Mutant("own environments know no limit that is set", "sampling/environments.py",
+           "TimeLimit(env, limit) if limit else env", "TimeLimit(env, limit) if limit < 0 else env",
+           f"{ENVIRONMENTS} environments_of_ones_own"),
     Mutant("a task without a time limit is no warning", "runs/check.py",
            "    if limit is None and", "    if limit == 0 and", f"{CHECK} people"),
+    Mutant("a picture is what the environment painted last", "sampling/normalizer.py",
+           "return raw.copy()", "return raw", f"{IMAGES} paints"),
+    Mutant("the pictures of a stack are mixed", "policy/image.py",
+           "() if first else (0, 3, 1, 2)", "() if first else (0, 3, 2, 1)", f"{IMAGES} side_by_side"),
+    Mutant("a search uses the seeds that it is judged on", "runs/tune.py",
+           "SEEDS = (100, 101, 102)", "SEEDS = (0, 1, 2)", f"{TUNE} seeds"),
+    Mutant("a search forgets that a trial was cut short", "runs/tune.py",
+           "            if watch.cut:\n", "            if watch.cut and place:\n", f"{TUNE} median"),
+    Mutant("every choice is drawn by the first one's logits", "policy/forward.py",
+           "_draw(logits[start : start + choices[choice]], generator)", "_draw(logits[: choices[choice]], generator)",
+           f"{CHOICES} drawn"),
+    Mutant("several choices have the first one's entropy", "policy/mlp.py",
+           "sum_of(-(log_p.exp() * log_p).sum(1) for log_p in logs)", "-(logs[0].exp() * logs[0]).sum(1)",
+           f"{CHOICES} entropy or bernoulli"),
     Mutant("own timing models forget who is silent", "engine/timing.py",
            "    if chosen.silent:\n", "    if chosen.silent and own is None:\n", f"{API} silence"),
     Mutant("a nested state.json is nobody's business", "record/checkpoint.py",
@@ -378,7 +429,7 @@ MUTANTS = [
     Mutant("an evaluation's episode may never end", "sampling/evaluate.py",
            "not ended and length + 1 < longest", "not ended and length < 300", "tests/agent/test_evaluate.py cut"),
     Mutant("who asks after the run sees its own episodes again", "runs/evaluate.py",
-           'server.iteration, fresh=True)\n\n\ndef film', 'server.iteration)\n\n\ndef film',
+           ', "verdict")\n\n\ndef film', ')\n\n\ndef film',
            "tests/agent/test_evaluate.py fresh"),
     Mutant("the return of the first gradients", "record/returns.py",
            "AND gradient > ?", "AND gradient <= ?", "tests/record/test_returns.py"),

@@ -18,24 +18,38 @@ from afedpg.version import VERSION
 
 if TYPE_CHECKING:
     from afedpg.export.policy_file import load_policy
+    from afedpg.runs.best import Evaluated
+    from afedpg.runs.callbacks import Arrived, Callback, EarlyStopping
+    from afedpg.runs.evaluate import evaluate_run
     from afedpg.runs.parts import Own
     from afedpg.runs.replay import recompute, replay
-    from afedpg.runs.session import Result
+    from afedpg.runs.result import Result
     from afedpg.runs.train import resume, train
+    from afedpg.runs.tune import Tuned, tune
 
 __version__ = VERSION
 
 # Loaded when first used: `import afedpg` and `afedpg --help` cost nothing.
 _HOMES = {
-    "load_policy": "afedpg.export.policy_file",
+    "Arrived": "afedpg.runs.callbacks",
+    "Callback": "afedpg.runs.callbacks",
+    "EarlyStopping": "afedpg.runs.callbacks",
+    "Evaluated": "afedpg.runs.best",
     "Own": "afedpg.runs.parts",
-    "Result": "afedpg.runs.session",
+    "Result": "afedpg.runs.result",
+    "evaluate_run": "afedpg.runs.evaluate",
+    "load_policy": "afedpg.export.policy_file",
     "recompute": "afedpg.runs.replay",
     "replay": "afedpg.runs.replay",
     "resume": "afedpg.runs.train",
     "train": "afedpg.runs.train",
+    "Tuned": "afedpg.runs.tune",
+    "tune": "afedpg.runs.tune",
 }
-__all__ = ["Own", "Result", "load_policy", "recompute", "replay", "resume", "train"]
+__all__ = [
+    "Arrived", "Callback", "EarlyStopping", "Evaluated", "Own", "Result", "Tuned",
+    "evaluate_run", "load_policy", "recompute", "replay", "resume", "train", "tune",
+]  # fmt: skip
 
 
 def __getattr__(name: str) -> Any:

@@ -19,13 +19,14 @@ from afedpg.commands import (
     reproduce,
     runs,
     train,
+    tune,
 )
 from afedpg.commands.parser import Parser
 from afedpg.errors import AfedpgError
 from afedpg.printable import printable
 
 # In the order of `afedpg --help`.
-COMMANDS = (train, evaluate, check, export, runs, dashboard, reproduce, network, parts, bench, completion)
+COMMANDS = (train, tune, evaluate, check, export, runs, dashboard, reproduce, network, parts, bench, completion)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

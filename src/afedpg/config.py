@@ -45,6 +45,7 @@ WIDEST = 1 << 16  # a hidden layer
 LONGEST_SECONDS = (2**63 - 1) / 1e9  # virtual time is counted in nanoseconds of 63 bits: 292 years
 STEPS_TOGETHER, SHORTEST_ROLLOUT = 1024, 16  # where T follows N: of all agents together, and of one at least
 PATHS = {"from_run": "RUN", "trace": "FILE"}  # settings that name a place, and what lies there
+SET_BY_RUNS = ("own", "extended")  # settings that nobody gives
 PARTS = (  # kind, and the section it is a setting of
     ("method", None), ("aggregator", None), ("codec", None), ("estimator", "agent"), ("timing", "timing"),
     ("attack", None),
@@ -165,6 +166,9 @@ class AgentConfig:
     env_kwargs: dict[str, Any] = option(
         {}, "keyword arguments of gymnasium.make, or a TOML file with a table per agent"
     )
+    max_episode_steps: int = option(
+        0, "an episode is truncated after so many steps; 0: the task's own limit", at_least=0, at_most=2**31, term=True
+    )
 
 
 @dataclass(frozen=True)
@@ -211,10 +215,7 @@ class RayConfig:
 
 @dataclass(frozen=True)
 class Config:
-    task: str = option(
-        "",
-        "a short name (hopper, halfcheetah, ...), a Gymnasium id or a synthetic problem",
-    )
+    task: str = option("", "a short name (hopper, halfcheetah, ...), a Gymnasium id or a synthetic problem")
     method: str = option("afedpg", "the algorithm: the server's rule", parts=tuple(METHODS))
     aggregator: str = option("", "when the server steps, and with which contributions; the method's", parts=AGGREGATORS)
     codec: str = option("float32", "how a contribution travels", parts=CODECS, term=True)
@@ -242,6 +243,7 @@ class Config:
     stop_at_evaluation: float | None = option(None, "end early once theta's last five evaluations have this mean")
     stop_at_seconds: float | None = option(None, "end early once the run's clock, virtual or real, is here", above=0)
     own: tuple[str, ...] = option((), "parts of the run that were given as Python functions; set by the Python API")
+    extended: tuple[int, ...] = option((), "iterations and server step before each extension; set by `resume`")
     schedule: ScheduleConfig = ScheduleConfig()
     timing: TimingConfig = TimingConfig()
     agent: AgentConfig = AgentConfig()

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Literal, NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 Vector = NDArray[np.float64]  # what the server computes with
 Floats = NDArray[np.float32]  # what travels
 AgentState = dict[str, NDArray[Any]]  # plain flat arrays: an agent that can move, die and come back
+Occasion = Literal["evaluation", "second look", "verdict"]  # of an evaluation
 OBSERVATIONS = "observations"  # the statistic by which observations are scaled
 
 
@@ -295,10 +296,12 @@ class Workload(Protocol):
 
     def work(self, state: AgentState, task: Task) -> tuple[AgentState, Report]: ...
 
-    def evaluate(self, theta: Floats, statistics: Statistics, iteration: int, fresh: bool = False) -> list[Evaluation]:
+    def evaluate(
+        self, theta: Floats, statistics: Statistics, iteration: int, occasion: Occasion = "evaluation"
+    ) -> list[Evaluation]:
         """theta itself, on a stream of its own: the same iteration gives the same answer; training never notices.
 
-        `fresh`: on another stream, for who asks after the run; no evaluation of the run itself draws from it.
+        Another occasion has other episodes: "second look" at the best theta of a run, "verdict" for who asks after it.
         """
 
     def export(self, theta: Floats, statistics: Statistics) -> tuple[dict[str, NDArray[Any]], dict[str, str]]:

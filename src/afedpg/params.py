@@ -53,13 +53,9 @@ def mlp_shapes(name: str, widths: tuple[int, ...]) -> Shapes:
     return shapes
 
 
-def policy_layout(
-    observations: int, hidden: tuple[int, ...], actions: int, gaussian: bool, value_hidden: tuple[int, ...] | None
-) -> Layout:
-    """Of an MLP policy: its layers, a Gaussian one's log_std, and with `value_hidden` a3c's value network."""
-    shapes = mlp_shapes("layer", (observations, *hidden, actions))
-    if gaussian:
-        shapes.append(("log_std", (actions,)))
-    if value_hidden is not None:
-        shapes += mlp_shapes("value", (observations, *value_hidden, 1))
-    return Layout(tuple(shapes))
+def orthogonal(rows: int, columns: int, generator: np.random.Generator) -> NDArray[np.float64]:
+    """Uniformly random with orthonormal rows or columns, whichever are fewer."""
+    tall = generator.standard_normal((max(rows, columns), min(rows, columns)))
+    q, r = np.linalg.qr(tall)
+    q = q * np.sign(np.diag(r))  # without it QR's sign convention would make the draw non-uniform
+    return np.ascontiguousarray(q if rows >= columns else q.T)

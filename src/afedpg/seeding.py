@@ -8,10 +8,12 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-Purpose = Literal["theta", "agent", "environment", "timing", "evaluation", "baseline", "verdict", "attack"]
+Purpose = Literal[
+    "theta", "agent", "environment", "timing", "evaluation", "baseline", "verdict", "attack", "second look"
+]
 _PURPOSES: dict[Purpose, int] = {
     "theta": 0, "agent": 1, "environment": 2, "timing": 3, "evaluation": 4, "baseline": 5, "verdict": 6,
-    "attack": 7,
+    "attack": 7, "second look": 8,
 }  # fmt: skip
 _WORD = (1 << 64) - 1
 

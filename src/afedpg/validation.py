@@ -91,6 +91,7 @@ def _check_run(config: Config) -> None:
     schedule = config.schedule
     told = config.engine in LIVE and config.seed >= 1 << 64  # agents that start again add multiples of it
     _require(not told, f"seed: {config.seed}; agents take seeds below 2^64")
+    _require(len(config.extended) % 2 == 0, "extended: pairs of iterations and a server step; only `resume` sets it")
     _require(bool(config.task), "task: name one, for example swimmer, CartPole-v1 or quadratic")
     segment, steps = config.agent.segment, config.agent.steps
     if segment and not config.synthetic:

@@ -77,3 +77,60 @@ class Counting(Walk):
 class Endless(Walk):
     def __init__(self):
         super().__init__(length=10**9)
+
+
+class Dials(gymnasium.Env):
+    """Every dial shows what it is to be set to; the reward is the share of dials that were. Ten times an episode."""
+
+    def __init__(self, space=None):
+        self.action_space = space or spaces.MultiDiscrete([3, 2, 4])
+        self.observation_space = self.action_space
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        self.steps = 0
+        return self._show(), {}
+
+    def step(self, action):
+        assert self.action_space.contains(action)
+        reward = float(np.mean(action == self.shown))
+        self.steps += 1
+        return self._show(), reward, False, self.steps == 10, {}
+
+    def _show(self):
+        draws = self.np_random.random(self.action_space.shape)
+        if isinstance(self.action_space, spaces.MultiBinary):
+            self.shown = (draws < 0.5).astype(np.int8)
+        else:
+            self.shown = (self.action_space.start + draws * self.action_space.nvec).astype(self.action_space.dtype)
+        return self.shown
+
+
+class Corners(gymnasium.Env):
+    """A bright pixel in one of four corners, with a dim one anywhere; the reward is 1 for naming the corner."""
+
+    STEPS = 10
+    observation_space = spaces.Box(0, 255, (8, 8, 1), np.uint8)
+    action_space = spaces.Discrete(4)
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        self.steps = 0
+        self._draw()
+        return self._look(), {}
+
+    def step(self, action):
+        reward = float(action == self.corner)
+        self.steps += 1
+        self._draw()
+        return self._look(), reward, False, self.steps == self.STEPS, {}
+
+    def _draw(self):
+        self.corner, self.row, self.column = self.np_random.integers(0, (4, 8, 8))
+
+    def _look(self):
+        picture = np.zeros(self.observation_space.shape, np.uint8)
+        flat = picture.reshape(8, 8)
+        flat[self.row, self.column] = 100
+        flat[7 * (self.corner // 2), 7 * (self.corner % 2)] = 255
+        return picture

@@ -6,16 +6,45 @@ import pytest
 from environments_for_tests import Walk
 
 from afedpg import Own, train
-from afedpg.config import from_settings
+from afedpg.agent.work import EnvironmentWorkload
+from afedpg.config import AgentConfig, from_settings
 from afedpg.errors import ConfigError
 from afedpg.runs.evaluate import evaluate_run
-from afedpg.sampling.environments import Environments, kwargs_of, make_environment
+from afedpg.sampling.environments import Environments, kwargs_of, make_environment, time_limit
+from afedpg.sampling.gymnasium import GymnasiumSampler
 
 
 def test_a_table_per_agent_lies_over_the_common_settings():
-    settings = {"frame_skip": 4, "gravity": -9.8, "agents": {"1": {"gravity": -3.7}}}
+    settings = AgentConfig(env_kwargs={"frame_skip": 4, "gravity": -9.8, "agents": {"1": {"gravity": -3.7}}})
     assert kwargs_of(settings, 0) == {"frame_skip": 4, "gravity": -9.8}
     assert kwargs_of(settings, 1) == {"frame_skip": 4, "gravity": -3.7}
+
+
+@pytest.mark.parametrize("task", ["Hopper-v4", "CartPole-v1", "CliffWalking-v1"])
+def test_a_setting_limits_an_episodes_steps(task):
+    """Instead of the task's own limit, which may be shorter; what env_kwargs say of one agent goes before it."""
+    own = {"agents": {"1": {"max_episode_steps": 7}}}
+    environments = Environments(
+        from_settings({"task": task, "agents": 2, "max_episode_steps": 5000, "env_kwargs": own})
+    )
+    assert [time_limit(environments.of(agent).env) for agent in range(2)] == [5000, 7]
+
+
+def test_a_setting_limits_the_episodes_of_environments_of_ones_own():
+    environments = Environments(from_settings({"task": "walks", "max_episode_steps": 9}), lambda agent: Walk(500))
+    assert time_limit(environments.make(3)) == 9
+
+
+@pytest.mark.parametrize(("task", "native"), [("Hopper-v4", True), ("Pendulum-v1", False)])
+def test_both_samplers_truncate_after_as_many_steps(task, native):
+    settings = {"task": task, "steps": 64, "max_episode_steps": 10, "hidden": (4,), "log_std": -20.0}
+    work = EnvironmentWorkload(from_settings(settings))
+    assert isinstance(work._sampler, GymnasiumSampler) is not native
+    theta = work.initial_theta().astype(np.float32)
+    _, rollout, _ = work._sampler.sample(0, work.start(0), theta, None)
+    assert max(rollout.lengths) == 10
+    assert rollout.truncated.sum() > 0
+    assert len(rollout.cut_steps) >= rollout.truncated.sum()
 
 
 def test_gravity_friction_and_wind_reach_the_model():

@@ -2,19 +2,23 @@
 
 import json
 import sys
+from dataclasses import replace
 
 import numpy as np
 import onnxruntime
 import pytest
+import torch
 from gymnasium import spaces
 
 from afedpg import train
 from afedpg.cli import main
+from afedpg.errors import AfedpgError, ConfigError
 from afedpg.export.onnx_file import to_onnx
 from afedpg.export.policy_file import LoadedPolicy, PolicyFile, load_policy, sha256_of
 from afedpg.messages import Moments
 from afedpg.policy.mlp import MlpPolicy
-from afedpg.sampling.spaces import actions_of, observations_of
+from afedpg.policy.own import ModulePolicy
+from afedpg.sampling.spaces import actions_of, choices_of, observations_of
 
 BOX = spaces.Box(-9, 9, (4,), np.float64)
 OBSERVATIONS = {
@@ -26,21 +30,29 @@ OBSERVATIONS = {
     "multidiscrete matrix": spaces.MultiDiscrete([[3, 5], [2, 4]]),
     "multibinary": spaces.MultiBinary(7),
     "dict": spaces.Dict({"z": BOX, "a": spaces.Discrete(3), "in": spaces.Dict({"b": spaces.MultiBinary((2, 2))})}),
+    "picture": spaces.Box(0, 255, (9, 11, 3), np.uint8),
+    "large pictures": spaces.Box(0, 255, (2, 40, 36, 3), np.uint8),
+    "channels first": spaces.Box(0, 200, (2, 12, 12), np.uint8),
     "tuple": spaces.Tuple([spaces.Discrete(2), spaces.Tuple([BOX, spaces.MultiDiscrete([2, 3])])]),
 }
 ACTIONS = {
     "box": spaces.Box(np.array([-1, 0, 5], np.float32), np.array([1, 0.3, 9], np.float32)),
     "float64 matrix": spaces.Box(-2, 3, (2, 2), np.float64),
     "discrete": spaces.Discrete(5, start=-2),
+    "multidiscrete": spaces.MultiDiscrete([[3, 5], [2, 4]], start=[[1, 0], [-4, 2]]),
+    "multibinary": spaces.MultiBinary((2, 3)),
 }
 
 
 def file_of(observation_space, action_space, hidden=(16, 16), scaled=True, value_hidden=None, **kinds):
     observations, actions = observations_of(observation_space), actions_of(action_space)
     gaussian = isinstance(action_space, spaces.Box)
+    kinds |= {"choices": choices_of(actions), "image": observations.image}
+    scaled = scaled and observations.image is None
     policy = MlpPolicy(observations.size, actions.size, gaussian, hidden, 0.0, value_hidden, **kinds)
     draws = np.random.default_rng(1)
-    theta = policy.initial_theta(draws) + 0.3 * draws.standard_normal(policy.layout.size)
+    noise = 0.3 if observations.image is None else 0.02  # through convolutions it grows
+    theta = policy.initial_theta(draws) + noise * draws.standard_normal(policy.layout.size)
     size = observations.size
     statistics = Moments(50.0, np.linspace(-1, 1, size), np.linspace(0.1, 60, size)) if scaled else None
     return PolicyFile(
@@ -133,7 +145,7 @@ def test_the_command_exports_a_run(folder, capsys):
     observations = np.random.default_rng(0).standard_normal((1000, 4)).astype(np.float32)
     session = onnxruntime.InferenceSession("policy.onnx", providers=["CPUExecutionProvider"])
     given = session.run(["action"], {"observation": observations})[0]
-    np.testing.assert_array_equal(given, [loaded.act(row) for row in observations])
+    np.testing.assert_array_equal(given, [loaded.act(row, deterministic=True) for row in observations])
 
 
 def refused(capsys, *arguments):
@@ -156,8 +168,62 @@ def test_what_cannot_be_exported_is_one_line(folder, capsys, monkeypatch):
     assert not list(folder.glob("out.*"))
 
 
-def test_a_module_of_ones_own_is_refused():
+def test_a_module_of_ones_own_needs_its_code():
     file = file_of(BOX, ACTIONS["discrete"])
     file.policy.update(kind="own", module="Mine")
-    with pytest.raises(Exception, match=r"Mine is a module of your own.*torch\.onnx"):
+    with pytest.raises(ConfigError, match=r"Mine is a module of your own.*--policy FILE.py:NAME"):
         to_onnx(file, {}, "1.2")
+
+
+class Own(torch.nn.Module):
+    """A module with layers that no MLP of this program has."""
+
+    def __init__(self, inputs, outputs, gaussian):
+        super().__init__()
+        self.wide, self.out, self.gaussian = torch.nn.Linear(inputs, 8), torch.nn.Linear(8, outputs), gaussian
+
+    def _output(self, rows):
+        return self.out(torch.nn.functional.gelu(self.wide(rows)))
+
+    def log_prob(self, rows, actions):
+        return self._output(rows).sum(-1)
+
+    def sample(self, rows, generator):
+        return self.mode(rows)
+
+    def mode(self, rows):
+        return torch.sin(self._output(rows)) if self.gaussian else self._output(rows).argmax(-1)
+
+
+def make_own(observations, actions):
+    return Own(observations_of(observations).size, actions_of(actions).size, isinstance(actions, spaces.Box))
+
+
+@pytest.mark.parametrize("actions", ACTIONS)
+@pytest.mark.parametrize("observations", ["box", "dict"])
+def test_a_module_of_ones_own_acts_in_the_graph_as_it_does_here(observations, actions):
+    space = OBSERVATIONS[observations]
+    like = file_of(space, ACTIONS[actions])
+    made = ModulePolicy(make_own(space, ACTIONS[actions]))
+    theta = (0.3 * np.random.default_rng(0).standard_normal(made.layout.size)).astype(np.float32)
+    file = replace(like, policy=made.describe(), layout=made.layout, theta=theta)
+    space.seed(0)
+    rows = [space.sample() for _ in range(200)]
+    loaded = LoadedPolicy(file, make_policy=make_own)
+    expected = np.stack([loaded.act(row) for row in rows])
+    given = actions_in_onnx(to_onnx(file, {}, "1.2", make_own), space, rows)
+    assert (given.dtype, given.shape) == (expected.dtype, expected.shape)
+    np.testing.assert_allclose(given, expected, rtol=0, atol=1e-5)
+    assert np.ptp(expected, axis=0).max() > 0
+
+
+def test_what_torch_cannot_export_is_one_line():
+    class Odd(Own):
+        def mode(self, rows):
+            return torch.linalg.eigvals(rows[:, None] * rows[:, :, None]).real[:, 0].long()
+
+    file = file_of(BOX, ACTIONS["discrete"])
+    made = ModulePolicy(Odd(4, 5, False))
+    file = replace(file, policy=made.describe(), layout=made.layout, theta=np.zeros(made.layout.size, np.float32))
+    with pytest.raises(AfedpgError, match=r"^policy: torch cannot export Odd: .*$"):
+        to_onnx(file, {}, "1.2", lambda observations, actions: Odd(4, 5, False))

@@ -41,6 +41,7 @@ FINE = {
     "completion": "completion bash",
     "parts": "parts codec",
     "check": "check CartPole-v1",
+    "tune": f"tune quadratic {SOON} --trials 1 --out new",
 }
 ODD = (
     "", " ", "-1", "-1e3", "0", "0.5", "1e300", "1" + "0" * 30, "nan", "inf", "-inf", "word", "1,2,,x", "1=2", "a=1",
@@ -52,7 +53,7 @@ EACH = 3  # odd words per option, other ones for the next
 # Options that only make sense to a network are tried with the network's own tests; agents log while they wait.
 TRIED = {
     "server": ("--preset",), "agent": ("--env-kwargs", "--device", "--sampler"), "status": (),
-    "certs": ("--host", "--agents", "--days"),
+    "certs": ("--host", "--agents", "--days"), "tune": ("--trials", "--minutes", "--preset"),  # the rest is train's
 }  # fmt: skip
 ODD_PARTS = (
     ":", "::", "x:=", "x.py:", ".py:X", "nosuch.py:X", "binary.py:X", "folder.py:X", "empty.py:X", "raises.py:X",

@@ -89,7 +89,7 @@ def test_people_are_told_in_ten_lines_and_one_per_warning(capsys):
 
 
 def test_a_limit_that_is_set_is_found(capsys):
-    seen = found(capsys, "CliffWalking-v1", "--env-kwargs", "max_episode_steps=50")
+    seen = found(capsys, "CliffWalking-v1", "--max-episode-steps", "50")
     assert (seen["time_limit"], seen["truncated"] + seen["terminated"] >= 20, seen["warnings"]) == (50, True, [])
 
 

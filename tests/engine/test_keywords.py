@@ -19,7 +19,9 @@ from afedpg.runs.keywords import Settings
 ROOT = Path(__file__).resolve().parents[2]
 NAMED = set(inspect.signature(afedpg.train).parameters) - {"settings"}
 HINTS = typing.get_type_hints(Settings)
-OPTIONS = [(section, entry) for section, entry in configuration.options() if entry.name != "own"]
+OPTIONS = [
+    (section, entry) for section, entry in configuration.options() if entry.name not in configuration.SET_BY_RUNS
+]
 
 
 def test_the_file_is_what_make_keywords_writes():

@@ -103,7 +103,7 @@ def test_the_figure_from_beginning_to_end(tmp_path: Path, monkeypatch: pytest.Mo
         job.perform(tmp_path, 1, lambda done: None)
     outcome = reproduce(["rivals"], choices, quiet=True)["rivals"]
     folder = tmp_path / "rivals"
-    assert {path.suffix for path in folder.iterdir()} == {".csv", ".png", ".svg", ".json"}
+    assert {path.suffix for path in folder.iterdir()} == {".csv", ".png", ".svg", ".pdf", ".json"}
     rows = list(read(folder / "rivals.csv").records())
     assert [row["method"] for row in rows][:3] == ["afedpg", "fedpg", "rennala"]
     assert {row["reached"] for row in rows} == {2}

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from afedpg.experiments import plotting
+from pathlib import Path
+
+from afedpg import plotting
 
 
 def test_the_legend_names_what_any_panel_shows_once():
@@ -28,3 +30,18 @@ def test_a_short_logarithmic_axis_has_a_scale_all_the_same():
     short, long = ([label.get_text() for label in panel.get_yticklabels(minor=True)] for panel in axes[0])
     assert {"0.02", "0.05", "0.2"} <= set(short)
     assert not any(long)
+
+
+def test_a_figure_is_written_as_a_picture_as_curves_and_as_a_page_with_the_same_bytes_each_time(tmp_path: Path) -> None:
+    def draw() -> plotting.Figure:
+        figure, axes = plotting.panels(1, 1)
+        axes[0][0].plot([0, 1], [0, 1])
+        return figure
+
+    for name in ("one", "two"):
+        plotting.save(draw, tmp_path / name)
+    starts = {".png": b"\x89PNG", ".svg": b"<?xml", ".pdf": b"%PDF"}
+    for ending, start in starts.items():
+        content = (tmp_path / f"one{ending}").read_bytes()
+        assert content.startswith(start)
+        assert content == (tmp_path / f"two{ending}").read_bytes()

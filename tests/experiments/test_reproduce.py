@@ -85,7 +85,7 @@ def test_help_costs_nothing() -> None:
 
 def test_every_file_is_there(speedup: Path) -> None:
     folder = speedup / "sample-speedup"
-    assert {path.suffix for path in folder.iterdir()} == {".csv", ".png", ".svg", ".json"}
+    assert {path.suffix for path in folder.iterdir()} == {".csv", ".png", ".svg", ".pdf", ".json"}
     document = json.loads((folder / "verdict.json").read_text())
     (verdict,) = document["verdicts"]
     assert verdict["verdict"] == "holds"  # a quadratic: N = 8 needs an eighth

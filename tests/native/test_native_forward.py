@@ -106,10 +106,13 @@ def test_categorical_frequencies() -> None:
     p /= p.sum()
     generator, scratch, draws = np.random.default_rng(0), forward.scratch_for(sizes), 20_000
     network = forward.network_of(sizes)
-    found = [forward.sample_categorical(theta, network, x, generator, scratch) for _ in range(draws)]
-    counts = np.bincount(found, minlength=4)
+    found, choices = np.empty((draws, 1), np.int64), np.array([4])
+    for row in found:
+        forward.sample_choices(theta, network, x, choices, generator, scratch, row)
+    counts = np.bincount(found[:, 0], minlength=4)
     assert ((counts - draws * p) ** 2 / (draws * p)).sum() < 16.27  # chi-square, 3 degrees of freedom, p = 0.001
-    assert forward.mode_categorical(theta, network, x, scratch) == logits.argmax()
+    forward.mode_choices(theta, network, x, choices, scratch, found[0])
+    assert found[0, 0] == logits.argmax()
 
 
 def test_actions_stay_within_the_bounds() -> None:

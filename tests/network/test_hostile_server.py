@@ -177,7 +177,7 @@ UNSOUND = {
     "segment": (-1, 5, 2**40), "entropy": (-1, 1e300), "value_weight": (-1, float("inf")),
     "scale_observations": (1, None),
     "estimator": ("x" * 10**5, *NO_PARTS), "codec": ("fastest", *NO_PARTS), "baseline": (None,),
-    "scale_advantages": ("no",), "scale_rewards": ("no",),
+    "scale_advantages": ("no",), "scale_rewards": ("no",), "max_episode_steps": (-1, 2**40, "9"),
     "activation": ("gelu", None, ["relu"]), "mean": ("relu", 0), "horizon": (-1, 1.5),
 }  # fmt: skip
 

@@ -93,15 +93,15 @@ def serve(parts: Parts, interruption: Interruption | None = None, over: threadin
         return run_live(parts, transport, interruption or Interruption(), [])
 
 
-def new(out: Path, on_arrival: OnArrival | None = None, **settings: Any) -> Parts:
-    parts = new_parts(configure("quadratic", None, {**SETTINGS, **settings}), Own(), on_arrival)
+def new(out: Path, on_arrival: OnArrival | None = None, own: Own = Own(), **settings: Any) -> Parts:
+    parts = new_parts(configure("quadratic", None, {**SETTINGS, **settings}), own, on_arrival)
     keep_record(parts, out)
     return parts
 
 
-def restored(out: Path) -> Parts:
+def restored(out: Path, own: Own = Own()) -> Parts:
     folder = folders.open_run(out)
-    return restored_parts(folder, folder.config(), Own(), None, lambda text: None)
+    return restored_parts(folder, folder.config(), own, None, lambda text: None)
 
 
 def evaluated(out: Path) -> list[int]:
@@ -168,3 +168,25 @@ def test_evaluations_since_the_checkpoint_outlive_a_kill(tmp_path: Path, monkeyp
     assert read_table(out / "run.db", "episodes")["gradient"].tolist() == list(range(1, 51))
     shown = [samples for samples, _ in curves(out)["return/evaluation/exact"]]
     assert shown == evaluated(out)  # a gradient of this problem is one sample
+
+
+def test_the_best_theta_since_the_checkpoint_outlives_a_kill(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """run.db tells how good it was, and the journal passes by it once more."""
+    monkeypatch.setattr(live_session, "ThreadPoolExecutor", AtOnce)
+    out, seen, own = tmp_path / "run", {}, Own(eta=lambda k, v: 0.1 if k < 20 else 3.0)
+
+    def kill(arrival: Arrival, seconds: float, theta: Vector) -> None:
+        seen[arrival.gradient] = theta.astype(np.float32)
+        if arrival.gradient == 45:
+            raise Killed
+
+    with pytest.raises(Killed):
+        serve(new(out, kill, own))
+    assert read_evaluations(out / "run.db")["mean"].argmax() == 1
+    parts = restored(out, own)
+    assert parts.tree is not None
+    assert (parts.tree["best"]["gradients"], parts.tree["looks"]) == (20, 4)
+    result = serve(parts)
+    assert result.best is not None
+    assert (result.best.gradients, result.looks) == (20, 6)
+    np.testing.assert_array_equal(result.best.theta, seen[20])

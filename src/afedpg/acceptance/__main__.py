@@ -15,10 +15,11 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+from afedpg import plotting
 from afedpg.acceptance import published
 from afedpg.acceptance.rows import ROWS, Found, Row
 from afedpg.errors import AfedpgError, ConfigError
-from afedpg.experiments import plotting, spent
+from afedpg.experiments import spent
 from afedpg.experiments.choices import Choices
 from afedpg.experiments.jobs import Job, RunJob
 from afedpg.experiments.outcome import finite, write_outcome

@@ -12,14 +12,14 @@ from pathlib import Path
 
 import numpy as np
 
+from afedpg import plotting
 from afedpg.errors import AfedpgError
-from afedpg.experiments import plotting
 from afedpg.experiments.curves import Curve, Key, Mean, curves_table, over_samples, read_curve, smoothed, window_of
 from afedpg.experiments.jobs import RunJob
 from afedpg.experiments.outcome import Outcome, Picture
-from afedpg.experiments.plotting import Figure
 from afedpg.experiments.statistics import Interval, t_interval
 from afedpg.experiments.tables import Table, table
+from afedpg.plotting import Figure
 
 TITLE = "What the learning rows learned"
 

@@ -34,6 +34,7 @@ from afedpg.messages import (
     Exchange,
     Floats,
     Moments,
+    Occasion,
     Report,
     Statistics,
     Stats,
@@ -43,13 +44,14 @@ from afedpg.messages import (
 from afedpg.parts import build
 from afedpg.policy.mlp import MlpPolicy, Policy
 from afedpg.sampling.environments import Environments, MakeEnv, time_limit
-from afedpg.sampling.evaluate import MOST_STEPS, evaluate
+from afedpg.sampling.evaluate import MOST_STEPS, REMEDY, evaluate
 from afedpg.sampling.gymnasium import GymnasiumSampler, Sampler, start_sampling
 from afedpg.sampling.normalizer import moments_of
 from afedpg.sampling.rollout import Rollout, rollout_from_state, rollout_to_state
-from afedpg.sampling.spaces import BoxActions
-from afedpg.seeding import Purpose, branch, stream
+from afedpg.sampling.spaces import BoxActions, Observations, choices_of
+from afedpg.seeding import branch, stream
 from afedpg.server.moments import merge
+from afedpg.server.schedules import shorter
 from afedpg.server.state import statistics_from_tree, statistics_to_tree
 
 _log = logging.getLogger("afedpg")
@@ -75,16 +77,19 @@ class EnvironmentWorkload:
         make_policy: MakePolicy | None = None,
         estimator: Estimator | None = None,
     ) -> None:
-        self._config = config
-        self._agent = replace(config.agent, horizon=config.agent.horizon or config.gradients)
+        self._config, self.make_policy = config, make_policy
         self._said_cut = False
+        self._earlier: dict[int, Tools] = {}
         self.environments = Environments(config, make_env)
+        self._agent = _for_observations(config, self.environments.observations)
         self.estimator: Estimator = estimator or build("estimator", config.agent.estimator, SHIPPED)
         self.policy = build_policy(config, self.environments, self.estimator, make_policy)
         self._native = uses_kernels(config, self.policy, self.estimator.value_network)
-        observations = self.environments.observations.size
+        observations = self.environments.observations
         baseline = partial(choose_baseline, self._agent, observations)
-        self._tools = Tools(self.policy, self._agent, observations, self._build_kernels, baseline)
+        self._tools = Tools(
+            self.policy, self._agent, observations.size, self._build_kernels, baseline, observations.image
+        )
         if config.engine != "grpc" or make_policy is not None:  # a server works never, and evaluates without torch
             self._prepare()
         _check(config, self.environments, self.estimator)
@@ -132,7 +137,7 @@ class EnvironmentWorkload:
         if endless:
             whose = self._config.task if len(endless) == len(self.environments.distinct()) else f"agents {endless[:9]}"
             text = "%s: no time limit is known, so an evaluation's episode is cut after %d steps; %s"
-            _log.warning(text, whose, MOST_STEPS, self._remedy)
+            _log.warning(text, whose, MOST_STEPS, REMEDY)
 
     def initial_theta(self) -> Vector:
         generator = stream(self._config.seed, "theta")
@@ -174,7 +179,7 @@ class EnvironmentWorkload:
         scaled = rollout
         if self._agent.scale_rewards:
             changed, moments[RETURNS], scaled = self._scaled(state, changed, task.statistics, rollout)
-        fitted, contribution = self.estimator.estimate(self._tools, state | changed, task, scaled)
+        fitted, contribution = self.estimator.estimate(self._tools_at(task.version), state | changed, task, scaled)
         if self.estimator.late_fetch:  # with its own, or an agent's second rollout would not be scaled at all
             fitted = {**fitted, **_statistics_to_state(with_own(task.statistics, moments))}
         report = Report(
@@ -187,6 +192,15 @@ class EnvironmentWorkload:
             scalars=contribution.scalars,
         )
         return state | changed | fitted, report
+
+    def _tools_at(self, version: int) -> Tools:
+        """Before a run was extended, an estimator's rates fell as if it were to end earlier."""
+        horizon = next((less for step, less in shorter(self._config) if version < step), 0)
+        if not horizon or self._config.agent.horizon:
+            return self._tools
+        if horizon not in self._earlier:
+            self._earlier[horizon] = replace(self._tools, settings=replace(self._agent, horizon=horizon))
+        return self._earlier[horizon]
 
     def _sample(
         self, state: AgentState, agent_id: int, policy: Floats, statistics: Statistics
@@ -216,16 +230,17 @@ class EnvironmentWorkload:
             return np.concatenate([vector[group.name] for group in self.exchange.groups]).astype(np.float32)
         return vector
 
-    def evaluate(self, theta: Floats, statistics: Statistics, iteration: int, fresh: bool = False) -> list[Evaluation]:
+    def evaluate(
+        self, theta: Floats, statistics: Statistics, iteration: int, occasion: Occasion = "evaluation"
+    ) -> list[Evaluation]:
         """theta on every environment that differs from the others, as `evaluate_kind` says."""
         record = self._config.record
         kinds = ("sampled", "deterministic") if record.evaluate_kind == "both" else (record.evaluate_kind,)
         scaled_by = statistics.get(OBSERVATIONS) if self._agent.scale_observations else None
         theta = theta[: self.policy.layout.size]
         seed = self._config.seed
-        purpose: Purpose = "verdict" if fresh else "evaluation"
         return [
-            self._evaluate(theta, scaled_by, agent_id, where, kind, stream(seed, purpose, agent_id, iteration))
+            self._evaluate(theta, scaled_by, agent_id, where, kind, stream(seed, occasion, agent_id, iteration))
             for agent_id, where in self.environments.distinct()
             for kind in kinds
         ]
@@ -250,7 +265,7 @@ class EnvironmentWorkload:
         if outcome.cut and not self._said_cut:  # once: an evaluation may come every few seconds
             self._said_cut = True
             text = "evaluation: %d of %d episodes did not end within %d steps and were cut; %s"
-            _log.warning(text, outcome.cut, episodes, MOST_STEPS, self._remedy)
+            _log.warning(text, outcome.cut, episodes, MOST_STEPS, REMEDY)
         low, high = outcome.interval
         return Evaluation(kind, outcome.mean, outcome.deviation, low, high, episodes, where)
 
@@ -267,13 +282,6 @@ class EnvironmentWorkload:
                 statistics=statistics.get(OBSERVATIONS) if self._agent.scale_observations else None,
             )
         )
-
-    @property
-    def _remedy(self) -> str:
-        """For episodes without an end."""
-        if self.environments.by_name:
-            return "set one, as --env-kwargs max_episode_steps=500"
-        return "set one, as gymnasium.wrappers.TimeLimit(env, 500) in make_env"
 
 
 def with_own(statistics: Statistics, own: Mapping[str, Moments]) -> Statistics:
@@ -303,12 +311,20 @@ def choose_sampler(config: Config, environments: Environments, policy: Policy, e
     return GymnasiumSampler(environments, policy, steps, whole_episodes)
 
 
-def choose_baseline(agent: AgentConfig, observations: int, kernels: CriticKernels | None = None) -> Baseline:
+def _for_observations(config: Config, observations: Observations) -> AgentConfig:
+    """How long the run is, and that a picture's bytes are not scaled by statistics."""
+    agent = config.agent
+    scaled = agent.scale_observations and observations.image is None
+    return replace(agent, horizon=agent.horizon or config.gradients, scale_observations=scaled)
+
+
+def choose_baseline(agent: AgentConfig, observations: Observations, kernels: CriticKernels | None = None) -> Baseline:
+    size, image = observations.size, observations.image
     if agent.baseline == "linear":
-        return LinearBaseline(observations)
+        return LinearBaseline(size)
     if agent.baseline == "mlp":
         return MlpBaseline(
-            observations, agent.baseline_hidden, agent.baseline_rate, agent.baseline_epochs, agent.device, kernels
+            size, agent.baseline_hidden, agent.baseline_rate, agent.baseline_epochs, agent.device, kernels, image
         )
     return NoBaseline()
 
@@ -331,6 +347,8 @@ def build_policy(
         value_hidden=config.agent.hidden if estimator.value_network else None,
         activation=config.agent.activation,
         mean=config.agent.mean,
+        choices=choices_of(actions),
+        image=observations.image,
     )
 
 

@@ -9,9 +9,11 @@ from pathlib import Path
 from typing import Any
 
 from afedpg.commands.outcome import show_evaluations
-from afedpg.commands.parser import add_run, add_workers, command
+from afedpg.commands.parser import add_policy, add_run, add_which, add_workers, command, own_policy
+from afedpg.commands.settings import add_own_settings, given_settings
 from afedpg.commands.trust import add_trust_code, trusts_code
 from afedpg.errors import AfedpgError, ConfigError
+from afedpg.printable import printable
 
 
 def add_commands(commands: Any) -> None:
@@ -24,6 +26,10 @@ def add_commands(commands: Any) -> None:
     kinds = ("both", "sampled", "deterministic")
     parser.add_argument("--kind", choices=kinds, default="both", help="how theta acts (default: both)")
     parser.add_argument("--seed", type=int, metavar="S", help="other episodes; without it the same ones every time")
+    add_which(parser)
+    parser.add_argument("--task", metavar="TASK", help="another task, with observations and actions of the same sizes")
+    add_own_settings(parser, "env_kwargs")
+    add_policy(parser)
     parser.add_argument("--video", metavar="FILE", help="also film the first deterministic episode, as .mp4 or .gif")
     add_trust_code(parser)
     help = "reapply every recorded gradient and check that the parameters are identical"
@@ -35,16 +41,24 @@ def add_commands(commands: Any) -> None:
 
 
 def _evaluate(options: argparse.Namespace) -> int:
-    from afedpg.runs.evaluate import evaluate_run, film_run
+    from afedpg.runs.evaluate import Elsewhere, evaluate_run, film_run
+    from afedpg.runs.parts import Own
 
-    trust = trusts_code(options)
+    trust, own = trusts_code(options), Own(make_policy=own_policy(options))
+    elsewhere = Elsewhere(options.task, given_settings(options).get("env_kwargs"))
     if options.video:  # first: a video that cannot be made says so before the episodes are spent
-        filmed = film_run(options.run, Path(options.video), seed=options.seed, trust_code=trust)
+        filmed = film_run(options.run, Path(options.video), own, options.seed, trust, options.which, elsewhere)
         if not options.json:
             print(f"{options.video}: one episode, return {filmed:.6g}", flush=True)
-    evaluations = evaluate_run(options.run, options.episodes, options.kind, options.seed, trust_code=trust)
+    said: list[str] = []
+    evaluations = evaluate_run(
+        options.run, options.episodes, options.kind, options.seed, own, trust, options.which, *elsewhere, said.append
+    )
+    if not options.json:
+        print(printable(said[0]))
     if options.json:
-        print(json.dumps([dataclasses.asdict(evaluation) for evaluation in evaluations]))
+        which = said[0].partition(" ")[0]
+        print(json.dumps([{**dataclasses.asdict(evaluation), "which": which} for evaluation in evaluations]))
     else:
         show_evaluations(evaluations)
     return 0

@@ -9,16 +9,20 @@ from pathlib import Path
 from typing import Any
 
 from afedpg import __version__
-from afedpg.commands.parser import add_run, command
+from afedpg.commands.parser import add_policy, add_run, add_which, command, own_policy
 from afedpg.errors import AfedpgError, ConfigError
+from afedpg.printable import printable
 
 FORMATS = ("onnx",)
+SAMPLED = {"sampled": ", and the file acts deterministic: a graph draws nothing at random"}
 
 
 def add_commands(commands: Any) -> None:
     help = "write a run's deterministic policy for other runtimes, observation scaling included"
     parser = command(commands, "export", help, "afedpg export runs/swimmer-afedpg-seed0 --to onnx swim.onnx", _export)
     add_run(parser)
+    add_which(parser)
+    add_policy(parser)
     parser.add_argument("--to", metavar="FORMAT", default="onnx", help="onnx (default), needs afedpg[onnx]")
     parser.add_argument("file", metavar="FILE", help="where to write")
 
@@ -37,7 +41,8 @@ def _export(options: argparse.Namespace) -> int:
     config = run.config()
     if config.synthetic:
         raise ConfigError(f"run: {config.task} is a synthetic problem, its theta is no policy that could act")
-    model = to_onnx(read_policy(run.path), run.versions(), __version__)
+    file = read_policy(run.path, which=options.which)
+    model = to_onnx(file, run.versions(), __version__, own_policy(options))
     content = model.SerializeToString()
     try:
         write_bytes(target, content)
@@ -45,7 +50,18 @@ def _export(options: argparse.Namespace) -> int:
         raise AfedpgError(f"cannot write {target}: {error.strerror}") from error
     inputs, metadata = [entry.name for entry in model.graph.input], {p.key: p.value for p in model.metadata_props}
     if options.json:
-        print(json.dumps({"out": str(target), "bytes": len(content), "inputs": inputs, "sha256": metadata["sha256"]}))
+        print(
+            json.dumps(
+                {
+                    "out": str(target),
+                    "bytes": len(content),
+                    "inputs": inputs,
+                    "sha256": metadata["sha256"],
+                    "which": file.origin.which,
+                }
+            )
+        )
     else:
+        print(printable(str(file.origin)) + SAMPLED.get(file.origin.acting, ""))
         print(f"{target}: {', '.join(inputs)} -> action, {len(content)} bytes, theta as float32 {metadata['sha256']}")
     return 0

@@ -12,7 +12,7 @@ from afedpg.printable import printable
 
 if TYPE_CHECKING:
     from afedpg.messages import Evaluation
-    from afedpg.runs.session import Result
+    from afedpg.runs.result import Result
 
 
 def show_evaluations(evaluations: Sequence[Evaluation]) -> None:
@@ -29,6 +29,7 @@ def report(options: argparse.Namespace, result: Result) -> None:
     from afedpg.record.folder import open_run, summarize
     from afedpg.record.returns import TRAINING, finite
 
+    best = result.best
     training = None if result.out is None else summarize(open_run(result.out)).last_return
     if options.json:
         summary = {
@@ -36,10 +37,16 @@ def report(options: argparse.Namespace, result: Result) -> None:
             "samples": result.samples, "seconds": result.seconds, "theta_sha256": result.sha256,
             "evaluations": [dataclasses.asdict(evaluation) for evaluation in result.evaluations],
             "training_return": finite(training),
+            "best": None if best is None else {
+                "iteration": best.iteration, "acting": best.acting, "mean": best.mean,
+                "again": [dataclasses.asdict(evaluation) for evaluation in best.again],
+            },
         }  # fmt: skip
         print(json.dumps(summary))
         return
     show_evaluations(result.evaluations)
+    if best is not None and result.looks > 1:
+        print(best.origin("best", result.looks))
     if training is not None:
         print(f"{TRAINING}: {training:.6g}")
     clock = "virtual seconds" if result.virtual else "seconds"

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NoReturn
 
+from afedpg.errors import ConfigError
 from afedpg.printable import printable
 
 RUNS = Path("runs")
@@ -51,6 +52,28 @@ def command(
 
 def add_run(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("run", metavar="RUN", help="the run folder")
+
+
+def add_which(parser: argparse.ArgumentParser) -> None:
+    help = "the best evaluated theta or the last one; default: the best where there is one"
+    parser.add_argument("--which", choices=("best", "last"), help=help)
+
+
+def add_policy(parser: argparse.ArgumentParser) -> None:
+    help = "the function that made the run's torch policy, where that is your own"
+    parser.add_argument("--policy", metavar="FILE.py:NAME", help=help)
+
+
+def own_policy(options: argparse.Namespace) -> Any:
+    """What --policy names; naming the file on the command line is the user's word that it may be run."""
+    if options.policy is None:
+        return None
+    from afedpg.parts import load, parse
+
+    spec = parse("policy", options.policy)
+    if not spec.file or spec.values:
+        raise ConfigError(f"policy: '{options.policy}' is not like FILE.py:NAME")
+    return load("policy", spec.file, spec.name)
 
 
 def add_workers(parser: argparse.ArgumentParser) -> None:

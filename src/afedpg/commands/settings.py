@@ -25,7 +25,11 @@ def add_settings(parser: argparse.ArgumentParser, engine: str | None = None) -> 
 
 def add_section(parser: argparse.ArgumentParser, name: str | None, engine: str | None = None) -> None:
     """The settings of one section of a configuration; None: those above all sections."""
-    mine = [entry for section, entry in configuration.options() if section == name and entry.name != "own"]
+    mine = [
+        entry
+        for section, entry in configuration.options()
+        if section == name and entry.name not in configuration.SET_BY_RUNS
+    ]
     if engine:
         mine = [entry for entry in mine if entry.name != "engine" and configuration.applies_to(engine, entry.name)]
     kind = configuration.SECTIONS[name] if name and mine else None

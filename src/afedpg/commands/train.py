@@ -23,6 +23,8 @@ def add_commands(commands: Any) -> None:
     add_workers(parser)
     parser = command(commands, "resume", "go on with a run", "afedpg resume runs/quadratic-afedpg-seed0", _resume)
     add_run(parser)
+    help = "of a finished run: how many it shall have in all, or +200 for so many more"
+    parser.add_argument("--iterations", dest="longer", metavar="N", help=help)
     add_section(parser, "ray")  # the cluster of a later day may be another one
     add_workers(parser)
     add_accept_loss(parser)
@@ -59,13 +61,17 @@ def _train_one(options: argparse.Namespace, settings: dict[str, Any], several: b
 
 def _resume(options: argparse.Namespace) -> int:
     from afedpg.record.folder import open_run
+    from afedpg.runs.extend import extend
     from afedpg.runs.parts import Own
     from afedpg.runs.train import resume
     from afedpg.terminal.progress import Display
 
-    config = open_run(Path(options.run)).config()
     trust = trusts_code(options)
+    longer = None if options.longer is None else extend(options.run, options.longer, trust_code=trust)
+    config = open_run(Path(options.run)).config()
     with Display(config, quiet=options.json) as display:
+        if longer is not None:
+            display.say(longer)
         result = resume(
             options.run, Own(), options.workers, display, display.warn, display.announce,
             given_settings(options), options.accept_loss, trust,

@@ -7,7 +7,18 @@ from typing import Any
 
 from numpy.typing import NDArray
 
-from afedpg.messages import AgentState, Evaluation, Exchange, Floats, Report, Statistics, Task, Vector, Workload
+from afedpg.messages import (
+    AgentState,
+    Evaluation,
+    Exchange,
+    Floats,
+    Occasion,
+    Report,
+    Statistics,
+    Task,
+    Vector,
+    Workload,
+)
 
 
 @dataclass
@@ -50,8 +61,17 @@ class Delegate:
     def work(self, state: AgentState, task: Task) -> tuple[AgentState, Report]:
         return self.inner.work(state, task)
 
-    def evaluate(self, theta: Floats, statistics: Statistics, iteration: int, fresh: bool = False) -> list[Evaluation]:
-        return self.inner.evaluate(theta, statistics, iteration, fresh)
+    def evaluate(
+        self, theta: Floats, statistics: Statistics, iteration: int, occasion: Occasion = "evaluation"
+    ) -> list[Evaluation]:
+        return self.inner.evaluate(theta, statistics, iteration, occasion)
 
     def export(self, theta: Floats, statistics: Statistics) -> tuple[dict[str, NDArray[Any]], dict[str, str]]:
         return self.inner.export(theta, statistics)
+
+
+def bare(workload: Workload) -> Workload:
+    """What all delegates stand before."""
+    while isinstance(workload, Delegate):
+        workload = workload.inner
+    return workload

@@ -14,9 +14,9 @@ import numpy as np
 from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
+from afedpg import plotting
 from afedpg.config import PROBLEMS
 from afedpg.engine.timing import make_timing
-from afedpg.experiments import plotting
 from afedpg.experiments.choices import SUITABLE, Choices, Method
 from afedpg.experiments.jobs import Plan, RunJob
 from afedpg.experiments.learning import learning_plan

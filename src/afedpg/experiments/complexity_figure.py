@@ -8,7 +8,7 @@ import numpy as np
 from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
-from afedpg.experiments import plotting
+from afedpg import plotting
 from afedpg.experiments.choices import Method
 from afedpg.experiments.statistics import band
 from afedpg.experiments.studies import STUDIES, Curves, Team, fit_range

@@ -9,9 +9,9 @@ from dataclasses import dataclass
 import numpy as np
 from matplotlib.figure import Figure
 
+from afedpg import plotting
 from afedpg.config import SHORT_NAMES
 from afedpg.engine.timing import make_timing
-from afedpg.experiments import plotting
 from afedpg.experiments.choices import SUITABLE, Choices
 from afedpg.experiments.curves import (
     Curve,

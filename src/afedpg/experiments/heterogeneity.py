@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 from matplotlib.figure import Figure
 
+from afedpg import plotting
 from afedpg.engine.timing import make_timing
-from afedpg.experiments import plotting
 from afedpg.experiments.choices import BESIDE, SHOWN_TIMINGS, SUITABLE, Choices, Method
 from afedpg.experiments.jobs import Plan
 from afedpg.experiments.measurements import Measurement

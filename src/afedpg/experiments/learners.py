@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 from matplotlib.figure import Figure
 
-from afedpg.experiments import plotting
+from afedpg import plotting
 from afedpg.experiments.choices import Choices
 from afedpg.experiments.curves import Curve, Key, curves_table, over_samples, read_curve, smoothed, window_of
 from afedpg.experiments.jobs import RunJob

@@ -84,7 +84,7 @@ class Experiment(Protocol):
 def write_outcome(
     outcome: Outcome, folder: Path, scale: str, save: Callable[[Callable[[], Figure], Path], None], **origin: Any
 ) -> None:
-    """NAME.csv, NAME.png, NAME.svg and verdict.json, which also gets what is said of its origin."""
+    """NAME.csv, NAME.png, NAME.svg, NAME.pdf and verdict.json, which also gets what is said of its origin."""
     folder.mkdir(parents=True, exist_ok=True)
     for name, data in outcome.tables.items():
         data.write(folder / f"{name}.csv")

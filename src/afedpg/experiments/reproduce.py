@@ -9,8 +9,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import cast
 
+from afedpg import plotting
 from afedpg.errors import AfedpgError, ConfigError
-from afedpg.experiments import plotting, spent
+from afedpg.experiments import spent
 from afedpg.experiments.choices import Choices
 from afedpg.experiments.jobs import Job
 from afedpg.experiments.outcome import Experiment, Outcome, write_outcome

@@ -14,7 +14,7 @@ import numpy as np
 from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
-from afedpg.experiments import plotting
+from afedpg import plotting
 from afedpg.experiments.choices import Choices, Method
 from afedpg.experiments.contests import AGENTS, ALPHAS, ETAS, HOLD, LEVEL, Contest, Contestant, points, times
 from afedpg.experiments.jobs import Plan

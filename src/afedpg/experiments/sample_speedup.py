@@ -11,8 +11,8 @@ import numpy as np
 from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
+from afedpg import plotting
 from afedpg.config import SHORT_NAMES
-from afedpg.experiments import plotting
 from afedpg.experiments.choices import SUITABLE, TEAMS, Choices, Method
 from afedpg.experiments.curves import (
     Key,

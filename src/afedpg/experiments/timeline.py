@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 from matplotlib.figure import Figure
 
+from afedpg import plotting
 from afedpg.engine.timing import Seconds, make_timing
-from afedpg.experiments import plotting
 from afedpg.experiments.choices import SUITABLE, Choices, Method
 from afedpg.experiments.jobs import Plan, RunJob
 from afedpg.experiments.outcome import Outcome, Picture, Verdict, rule

@@ -9,29 +9,86 @@ from __future__ import annotations
 
 import hashlib
 import json
+import logging
 import math
 import struct
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 from gymnasium import Space, spaces
 from numpy.typing import NDArray
 
 from afedpg.errors import AfedpgError, ConfigError
-from afedpg.messages import Floats, Moments
-from afedpg.params import Layout, policy_layout
-from afedpg.policy.acting import Actor, MlpActor
+from afedpg.messages import Evaluation, Floats, Moments
+from afedpg.params import Layout
+from afedpg.policy.acting import Actor
+from afedpg.policy.mlp import MlpPolicy
 from afedpg.sampling.normalizer import scaling
-from afedpg.sampling.spaces import Actions, Observations, actions_of, from_json, observations_of, to_json
+from afedpg.sampling.spaces import (
+    Actions,
+    BoxActions,
+    Observations,
+    actions_of,
+    choices_of,
+    from_json,
+    observations_of,
+    to_json,
+)
 
-FILE_NAME = "policy.safetensors"
+FILES = {"best": "best.safetensors", "last": "policy.safetensors"}  # of a run folder
+KINDS = ("deterministic", "sampled")
 FORMAT = "afedpg-policy-1"
 OTHER_LAYERS = "afedpg-policy-2"  # its policy is not USUAL: for programs that know the first alone it is no policy
 USUAL = {"activation": "relu", "mean": "tanh"}  # of a policy that does not say
 MEAN, M2 = "observation_statistics.mean", "observation_statistics.m2"
+_log = logging.getLogger("afedpg")
+
+if TYPE_CHECKING:
+    from afedpg.policy.own import MakePolicy, ModulePolicy
+
+
+@dataclass(frozen=True)
+class Origin:
+    """Which theta of its run a file holds, and what its evaluations said."""
+
+    which: str = "last"
+    acting: str = "deterministic"  # what evaluated better
+    iteration: int = 0
+    of: int = 0  # evaluations that it is one of; 0: it was not evaluated
+    evaluations: tuple[Evaluation, ...] = ()
+    again: tuple[Evaluation, ...] = ()  # on other episodes, once it was chosen
+
+    def __str__(self) -> str:
+        """In one line."""
+        means = [
+            f"{told.kind} {told.mean:.6g}{f' on {told.environment}' if told.environment else ''}"
+            for told in self.again or self.evaluations
+        ]
+        of = f" of {self.of} evaluations" if self.which == "best" else ""
+        place = f", after iteration {self.iteration}" if self.iteration else ""
+        how = f": {', '.join(means)}{' on fresh episodes' if self.again else ''}" if means else ""
+        acts = f"; acts {self.acting}" if self.evaluations else ""
+        return f"{self.which} theta{of}{place}{how}{acts}"
+
+    def to_metadata(self) -> dict[str, str]:
+        return {
+            "which": self.which, "acting": self.acting, "iteration": str(self.iteration), "of": str(self.of),
+            "evaluations": json.dumps([asdict(told) for told in self.evaluations]),
+            "again": json.dumps([asdict(told) for told in self.again]),
+        }  # fmt: skip
+
+    @classmethod
+    def from_metadata(cls, metadata: Mapping[str, str]) -> Origin:
+        if "which" not in metadata:  # of an earlier version
+            return cls()
+        _require(metadata["which"] in FILES, "it is neither the best nor the last of its run")
+        _require(metadata["acting"] in KINDS, "it acts in a way that this version does not know")
+        told = [tuple(Evaluation(**entry) for entry in json.loads(metadata[key])) for key in ("evaluations", "again")]
+        _require(all(isinstance(one.mean, float) for entries in told for one in entries), "an evaluation is no number")
+        return cls(metadata["which"], metadata["acting"], int(metadata["iteration"]), int(metadata["of"]), *told)
 
 
 @dataclass(frozen=True)
@@ -46,6 +103,7 @@ class PolicyFile:
     layout: Layout
     theta: Floats
     statistics: Moments | None
+    origin: Origin = Origin()
 
 
 def contents(file: PolicyFile) -> tuple[dict[str, NDArray[Any]], dict[str, str]]:
@@ -63,6 +121,7 @@ def contents(file: PolicyFile) -> tuple[dict[str, NDArray[Any]], dict[str, str]]
         "action_space": json.dumps(to_json(file.action_space)),
         "observation_count": repr(0.0 if file.statistics is None else float(file.statistics.count)),
         "sha256": sha256_of(file.theta),
+        **file.origin.to_metadata(),
     }
     return tensors, metadata
 
@@ -71,22 +130,28 @@ def sha256_of(theta: Floats) -> str:
     return hashlib.sha256(np.ascontiguousarray(theta, np.float32).tobytes()).hexdigest()
 
 
-def read_policy(path: str | Path, task: str | None = None) -> PolicyFile:
-    """From a file or a run folder; with `task`, only a policy of that task."""
+def read_policy(path: str | Path, task: str | None = None, which: str | None = None) -> PolicyFile:
+    """From a file or a run folder; with `task`, only a policy of that task. `which`: see `load_policy`."""
     place = Path(path)
-    place = place / FILE_NAME if place.is_dir() else place
+    if which is not None and which not in FILES:
+        raise ConfigError(f"which: '{which}' is neither best nor last")
+    if place.is_dir():
+        best, last = (place / name for name in FILES.values())
+        if which == "best" and last.is_file() and not best.is_file():
+            raise ConfigError(f"which: {place} has no best theta: none was evaluated yet; use last")
+        place = best if which != "last" and best.is_file() else last
     if not place.is_file():
         raise ConfigError(f"policy: there is no file {place}")
-    file = _parse(place)
+    file = parse(place.read_bytes(), str(place))
     if task is not None and file.task != task:
         raise ConfigError(f"policy: {place} was trained on {file.task}, not on {task}")
     return file
 
 
-def _parse(place: Path) -> PolicyFile:
+def parse(content: bytes, place: str) -> PolicyFile:
+    """A policy file's content, checked; `place` is how an error names it."""
     from safetensors.numpy import load
 
-    content = place.read_bytes()
     try:
         tensors = load(content)
         metadata = _metadata(content)
@@ -100,7 +165,7 @@ def _parse(place: Path) -> PolicyFile:
         file = PolicyFile(
             metadata["task"], json.loads(metadata["env_kwargs"]), _policy(json.loads(metadata["policy"])),
             from_json(json.loads(metadata["observation_space"])), from_json(json.loads(metadata["action_space"])),
-            layout, theta, statistics,
+            layout, theta, statistics, Origin.from_metadata(metadata),
         )  # fmt: skip
         _check(file)
         _require(sha256_of(theta) == metadata.get("sha256"), "its parameters do not have the SHA-256 it names")
@@ -125,14 +190,29 @@ def _check(file: PolicyFile) -> None:
         _require(sound and 0 < file.statistics.count < math.inf, "its statistics are of no observations there can be")
     if file.policy["kind"] != "mlp":
         return
-    gaussian, actions = isinstance(file.action_space, spaces.Box), spaces.flatdim(file.action_space)
+    policy = _mlp_of(file)
     described = tuple(file.policy[key] for key in ("observations", "actions", "gaussian"))
-    _require(described == (size, actions, gaussian), "its policy and its spaces are of different sizes")
-    hidden, values = file.policy["hidden"], file.policy["value_hidden"]
-    layout = policy_layout(size, tuple(hidden), actions, gaussian, None if values is None else tuple(values))
-    _require(layout == file.layout, "its tensors are not those of its policy")
-    known = file.policy["activation"] in ("relu", "tanh") and file.policy["mean"] in ("tanh", "linear")
+    fits = described == (policy.observations, policy.actions, policy.gaussian)
+    _require(fits, "its policy and its spaces are of different sizes")
+    _require(policy.layout == file.layout, "its tensors are not those of its policy")
+    known = policy.activation in ("relu", "tanh") and policy.mean in ("tanh", "linear")
     _require(known, "its policy has layers of another kind than this version knows")
+
+
+def _mlp_of(file: PolicyFile) -> MlpPolicy:
+    """The policy that it describes, for the spaces that it names."""
+    told, actions, observations = file.policy, actions_of(file.action_space), observations_of(file.observation_space)
+    return MlpPolicy(
+        observations=observations.size,
+        actions=actions.size,
+        gaussian=isinstance(actions, BoxActions),
+        hidden=tuple(told["hidden"]),
+        value_hidden=None if told["value_hidden"] is None else tuple(told["value_hidden"]),
+        activation=told["activation"],
+        mean=told["mean"],
+        choices=choices_of(actions),
+        image=observations.image,
+    )
 
 
 def _require(holds: bool, message: str) -> None:
@@ -148,31 +228,54 @@ def _metadata(content: bytes) -> dict[str, str]:
     return metadata
 
 
-def load_policy(path: str | Path, task: str | None = None, seed: int = 0) -> LoadedPolicy:
-    """The policy of a run folder or file. `seed` is for `predict(..., deterministic=False)` alone."""
-    return LoadedPolicy(read_policy(path, task), seed)
+def load_policy(
+    path: str | Path,
+    task: str | None = None,
+    seed: int = 0,
+    which: Literal["best", "last"] | None = None,
+    make_policy: MakePolicy | None = None,
+) -> LoadedPolicy:
+    """The policy of a run folder or file; `print(policy)` says which theta it has and how it acts.
+
+    Args:
+        path: a run folder, or a policy file.
+        task: refuse a policy of another task than this Gymnasium id.
+        seed: of sampled actions.
+        which: of a run folder, the best evaluated theta or the last one; by default the best where there is one.
+        make_policy: of a policy of your own, the function that the run was made with; a file holds no code.
+    """
+    policy = LoadedPolicy(read_policy(path, task, which), seed, make_policy)
+    _log.info("policy: %s", policy.file.origin)
+    return policy
 
 
 class LoadedPolicy:
-    """Acts without torch; `predict` has the signature of Stable-Baselines3, so its tools take this for a model."""
+    """Acts without torch, unless the policy is your own. `predict` has the signature of Stable-Baselines3, so its tools
+    take this for a model.
+    """
 
-    def __init__(self, file: PolicyFile, seed: int = 0) -> None:
+    def __init__(self, file: PolicyFile, seed: int = 0, make_policy: MakePolicy | None = None) -> None:
         self.file = file
         self.observation_space = file.observation_space
         self.action_space = file.action_space
         self._observations: Observations = observations_of(file.observation_space)
         self._actions: Actions = actions_of(file.action_space)
         self._scale = scaling(file.statistics, self._observations.size)
-        self._actor = actor_of(file)
+        self._actor = actor_of(file, make_policy)
         self._generator = np.random.default_rng(seed)
 
-    def act(self, observation: Any, deterministic: bool = True) -> Any:
-        """One observation of the task's own space -> one action for env.step."""
+    def __repr__(self) -> str:
+        return f"LoadedPolicy({self.file.task}: {self.file.origin})"
+
+    def act(self, observation: Any, deterministic: bool | None = None) -> Any:
+        """One observation of the task's own space -> one action for env.step; without `deterministic` it acts in the
+        way that evaluated better.
+        """
         if _batch_size(self.observation_space, observation) is not None:
             raise ConfigError(f"policy: act takes one observation of {self.observation_space}; predict takes many")
         return self._act(observation, deterministic)
 
-    def _act(self, observation: Any, deterministic: bool) -> Any:
+    def _act(self, observation: Any, deterministic: bool | None) -> Any:
         try:
             flat = self._observations.flatten(observation)
         except (TypeError, ValueError, IndexError) as error:
@@ -180,6 +283,8 @@ class LoadedPolicy:
         if not np.isfinite(flat).all():
             raise _misfit(self.observation_space, "it holds a NaN or an infinity")
         scaled = self._scale(flat)
+        if deterministic is None:
+            deterministic = self.file.origin.acting == "deterministic"
         action = self._actor.mode(scaled) if deterministic else self._actor.sample(scaled, self._generator)
         return self._actions.shaped(self._actions.to_environment(action))
 
@@ -188,7 +293,7 @@ class LoadedPolicy:
         observation: Any,
         state: tuple[NDArray[Any], ...] | None = None,
         episode_start: NDArray[Any] | None = None,
-        deterministic: bool = True,
+        deterministic: bool | None = None,
     ) -> tuple[NDArray[Any], None]:
         """One observation or a batch of them; `state` and `episode_start` are for recurrent policies and ignored."""
         batch = _batch_size(self.observation_space, observation)
@@ -198,11 +303,28 @@ class LoadedPolicy:
         return np.array([self._act(row, deterministic) for row in rows]), None
 
 
-def actor_of(file: PolicyFile) -> Actor:
+def actor_of(file: PolicyFile, make_policy: MakePolicy | None = None) -> Actor:
     if file.policy.get("kind") != "mlp":
-        raise ConfigError(f"policy: a module of your own, {file.policy.get('module')}; take theta from read_policy")
-    sizes = (file.policy["observations"], *file.policy["hidden"], file.policy["actions"])
-    return MlpActor(file.theta, sizes, file.policy["gaussian"], file.policy["activation"], file.policy["mean"])
+        return own_policy(file, make_policy).actor(file.theta)
+    if make_policy is not None:
+        raise ConfigError("make_policy: this policy is one of the shipped MLPs, which need no function")
+    return _mlp_of(file).actor(file.theta)
+
+
+def own_policy(file: PolicyFile, make_policy: MakePolicy | None) -> ModulePolicy:
+    """The module of a user's own that the file has the parameters of."""
+    from afedpg.policy.own import ModulePolicy  # torch, which the MLPs act without
+
+    module = file.policy.get("module")
+    if make_policy is None:
+        raise ConfigError(
+            f"policy: {module} is a module of your own, of which a run keeps no code; give the function that makes it, "
+            "as load_policy(..., make_policy=...) or --policy FILE.py:NAME"
+        )
+    made = ModulePolicy.make(make_policy, file.observation_space, file.action_space, np.random.default_rng(0))
+    if made.layout != file.layout:
+        raise ConfigError(f"policy: the module made has other parameters than the {module} of the run; give its own")
+    return made
 
 
 def _batch_size(space: Space[Any], observation: Any) -> int | None:

@@ -13,7 +13,7 @@ from afedpg.policy import forward
 
 
 class Actor(Protocol):
-    """Actions are in the policy's own units: float32 [act], unclipped, or an index."""
+    """Actions are in the policy's own units: float32 [act], unclipped, an index, or int64 [choices] of them."""
 
     def sample(self, observation: Floats, generator: np.random.Generator) -> Any: ...
 
@@ -25,8 +25,9 @@ class MlpActor:
     """The compiled forward pass of the MLP policies, for one theta."""
 
     def __init__(
-        self, theta: Floats, sizes: Sequence[int], gaussian: bool, activation: str = "relu", mean: str = "tanh"
-    ) -> None:
+        self, theta: Floats, sizes: Sequence[int], gaussian: bool, activation: str = "relu", mean: str = "tanh",
+        choices: Sequence[int] = (),
+    ) -> None:  # fmt: skip
         count = forward.parameter_count(sizes, gaussian)
         if len(theta) < count:
             raise AfedpgError(f"policy: theta has {len(theta)} numbers, these layers need {count}")
@@ -35,12 +36,17 @@ class MlpActor:
         self._network = forward.network_of(sizes, activation, mean)
         self._inputs, self._actions = int(sizes[0]), int(sizes[-1])
         self._scratch = forward.scratch_for(sizes)
-        self._gaussian = gaussian
+        self._gaussian, self._several = gaussian, len(choices) > 0
+        self._choices = np.array(choices or (self._actions,), np.int64)
 
     def sample(self, observation: Floats, generator: np.random.Generator) -> Any:
         self._check(observation)
         if not self._gaussian:
-            return forward.sample_categorical(self._theta, self._network, observation, generator, self._scratch)
+            chosen = np.empty(self._choices.size, np.int64)
+            forward.sample_choices(
+                self._theta, self._network, observation, self._choices, generator, self._scratch, chosen
+            )
+            return chosen if self._several else int(chosen[0])
         action = np.empty(self._actions, np.float32)
         forward.sample_gaussian(self._theta, self._network, observation, generator, self._scratch, action)
         return action
@@ -48,7 +54,9 @@ class MlpActor:
     def mode(self, observation: Floats) -> Any:
         self._check(observation)
         if not self._gaussian:
-            return forward.mode_categorical(self._theta, self._network, observation, self._scratch)
+            chosen = np.empty(self._choices.size, np.int64)
+            forward.mode_choices(self._theta, self._network, observation, self._choices, self._scratch, chosen)
+            return chosen if self._several else int(chosen[0])
         action = np.empty(self._actions, np.float32)
         forward.mean_gaussian(self._theta, self._network, observation, self._scratch, action)
         return action

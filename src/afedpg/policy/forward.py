@@ -5,7 +5,7 @@ policy's log-std [act] after the last of them. Anything behind is not looked at.
 
     Gaussian      u = mean + exp(log_std) z,   environment action = mid + half clip(u, -1, 1)
                   mean = tanh(MLP(x)), or MLP(x)
-    categorical   p = softmax(MLP(x)),         environment action = an index
+    categorical   p = softmax(MLP(x)),         environment action = an index; or several, each of its own logits
 
 A step of a wide network is bound by reading its weights, so a layer walks over whole rows of the weight, leaves out the
 rows whose input is zero (ReLU: about half of them), and takes eight rows per pass so that the outputs are loaded and
@@ -205,28 +205,45 @@ def sample_gaussian(
 
 
 @jit
-def mode_categorical(
-    theta: NDArray[np.float32], network: Network, observation: NDArray[np.float32], scratch: Scratch
-) -> int:
-    """Deterministic: the first of the largest logits."""
-    logits = forward(theta, network, observation, scratch)
-    best = 0
-    for i in range(1, logits.size):
-        if logits[i] > logits[best]:
-            best = i
-    return best
-
-
-@jit
-def sample_categorical(
+def mode_choices(
     theta: NDArray[np.float32],
     network: Network,
     observation: NDArray[np.float32],
+    choices: NDArray[np.int64],
+    scratch: Scratch,
+    action: NDArray[np.int64],
+) -> None:
+    """Deterministic: of each choice the first of the largest logits."""
+    logits, start = forward(theta, network, observation, scratch), 0
+    for choice in range(choices.size):
+        best = start
+        for i in range(start + 1, start + choices[choice]):
+            if logits[i] > logits[best]:
+                best = i
+        action[choice] = best - start
+        start += choices[choice]
+
+
+@jit
+def sample_choices(
+    theta: NDArray[np.float32],
+    network: Network,
+    observation: NDArray[np.float32],
+    choices: NDArray[np.int64],
     generator: np.random.Generator,
     scratch: Scratch,
-) -> int:
-    """An index with probability softmax(MLP(x)): one uniform number through the inverse of the cumulated sum."""
-    logits = forward(theta, network, observation, scratch)
+    action: NDArray[np.int64],
+) -> None:
+    """Of each choice an index with probability softmax of its logits."""
+    logits, start = forward(theta, network, observation, scratch), 0
+    for choice in range(choices.size):
+        action[choice] = _draw(logits[start : start + choices[choice]], generator)
+        start += choices[choice]
+
+
+@jit
+def _draw(logits: NDArray[np.float32], generator: np.random.Generator) -> int:
+    """One uniform number through the inverse of the cumulated sum."""
     largest = logits[0]
     for i in range(1, logits.size):
         largest = max(largest, logits[i])

@@ -18,7 +18,8 @@ from afedpg.policy.mlp import Tensors, to_torch
 
 
 class OwnModule(Protocol):
-    """What a module must offer. Actions are normalized to [-1, 1] for a Box, indices from 0 for Discrete.
+    """What a module must offer. Actions are normalized to [-1, 1] for a Box, indices from 0 for Discrete, and a row of
+    indices for MultiDiscrete and MultiBinary, [n, choices].
 
     `observations` are flat and scaled: [n, obs].
     """
@@ -88,6 +89,13 @@ class ModulePolicy:
         views = self._layout.views(theta)
         return _ModuleActor(self, {name: to_torch(view, torch.float32) for name, view in views.items()})
 
+    def deterministic(self, theta: Floats) -> torch.nn.Module:
+        """[n, obs] -> the deterministic actions, as a module with these parameters."""
+        with torch.no_grad():
+            for name, view in self._layout.views(theta).items():
+                self._module.get_parameter(name).copy_(torch.tensor(view))
+        return _Method(self._module, "mode").eval()
+
     def describe(self) -> dict[str, Any]:
         return {"kind": "own", "module": type(self._module).__name__}
 
@@ -110,4 +118,6 @@ class _ModuleActor:
     def _action(self, name: str, observation: Floats, *more: Any) -> Any:
         with torch.no_grad():
             actions: Tensor = self._policy._call(name, self._tensors, to_torch(observation[None], torch.float32), *more)
-        return actions[0].numpy().astype(np.float32) if actions.dtype.is_floating_point else int(actions[0])
+        if actions.dtype.is_floating_point:
+            return actions[0].numpy().astype(np.float32)
+        return int(actions[0]) if actions.ndim == 1 else actions[0].numpy().astype(np.int64)

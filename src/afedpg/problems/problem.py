@@ -12,7 +12,7 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from afedpg.messages import AgentState, Evaluation, Exchange, Floats, Report, Statistics, Stats, Task, Vector
+from afedpg.messages import AgentState, Evaluation, Exchange, Floats, Occasion, Report, Statistics, Stats, Task, Vector
 from afedpg.seeding import branch, freeze, stream, thaw
 
 BLOCK = 512  # random numbers an agent draws at once: waking a generator for every sample costs more than the sample
@@ -91,7 +91,9 @@ class ProblemWorkload:
         state = {**state, "used": np.array([used + 1])}
         return state, Report(task.task_id, task.agent_id, gradient, task.version, stats=Stats(1, (reward,), (1,)))
 
-    def evaluate(self, theta: Floats, statistics: Statistics, iteration: int, fresh: bool = False) -> list[Evaluation]:
+    def evaluate(
+        self, theta: Floats, statistics: Statistics, iteration: int, occasion: Occasion = "evaluation"
+    ) -> list[Evaluation]:
         value = self.problem.value(theta.astype(np.float64))
         return [Evaluation("exact", value, low=value, high=value)]
 

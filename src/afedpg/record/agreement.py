@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping
 from dataclasses import fields
+from itertools import pairwise
 from typing import Any
 
 from afedpg.config import PATHS, Config, RayConfig, RecordConfig, flat
@@ -35,7 +36,8 @@ def settings_of(config: Config) -> dict[str, Any]:
 def check_agreement(folder: RunFolder, tree: Mapping[str, Any], warn: Callable[[str], None]) -> None:
     """`tree` is a checkpoint of that run; one without settings, of an older version, agrees with everything."""
     then, now = tree.get(SETTINGS, {}), settings_of(folder.config())
-    for name in sorted(then.keys() & now.keys() - _CLUSTER):
+    longer = {"iterations", "extended"} if _was_extended(then, now, tree["server"]["iteration"]) else set()
+    for name in sorted(then.keys() & now.keys() - _CLUSTER - longer):
         if then[name] == now[name]:
             continue
         if name not in _MAY_CHANGE:
@@ -44,3 +46,14 @@ def check_agreement(folder: RunFolder, tree: Mapping[str, Any], warn: Callable[[
                 f"begin another run at this one's theta with `afedpg train ... --from {folder.path}`"
             )
         warn(f"{name}: {then[name]!r} -> {now[name]!r}, as {folder.toml} says now")
+
+
+def _was_extended(then: Mapping[str, Any], now: Mapping[str, Any], iteration: int) -> bool:
+    """The run has more iterations now, from a server step on that the checkpoint has not passed."""
+    before, after = list(then.get("extended", ())), list(now["extended"])
+    added = after[len(before) :]
+    if not added or after[: len(before)] != before or len(added) % 2:
+        return False
+    lengths = [*added[::2], now["iterations"]]
+    grows = all(less < more for less, more in pairwise(lengths))
+    return grows and lengths[0] == then.get("iterations") and all(step >= iteration for step in added[1::2])

@@ -10,7 +10,7 @@ import os
 import shutil
 import sqlite3
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from itertools import zip_longest
@@ -218,6 +218,15 @@ def read_arrivals(path: Path) -> dict[str, NDArray[Any]]:
 
 def read_evaluations(path: Path) -> dict[str, NDArray[Any]]:
     return read_table(path, "evaluations", "gradients")
+
+
+def evaluation_of(rows: Mapping[str, NDArray[Any]], row: int) -> Evaluation:
+    """From a row of run.db, where what there is no saying of is NaN."""
+    low, high = (None if np.isnan(rows[end][row]) else float(rows[end][row]) for end in ("low", "high"))
+    return Evaluation(
+        rows["kind"][row], float(rows["mean"][row]), float(rows["std"][row]), low, high,
+        int(rows["episodes"][row]), rows["environment"][row],
+    )  # fmt: skip
 
 
 def read_table(path: Path, table: str, order: str = "rowid") -> dict[str, NDArray[Any]]:

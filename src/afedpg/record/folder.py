@@ -64,6 +64,10 @@ class RunFolder:
     def policy(self) -> Path:
         return self.path / "policy.safetensors"
 
+    @property
+    def best(self) -> Path:
+        return self.path / "best.safetensors"
+
     def config(self) -> Config:
         document = self._document()
         made_by = dict(document.pop(_VERSIONS, {})).get("afedpg", "")
@@ -84,6 +88,10 @@ class RunFolder:
             for name in sorted(then.keys() | now.keys())
             if then.get(name) != now.get(name)
         ]
+
+    def rewrite(self, **settings: Any) -> None:
+        """run.toml with other settings: the whole of it, or after a crash what was there before."""
+        write_text(self.toml, tomli_w.dumps({**self._document(), **settings}))
 
     def is_written(self) -> bool:
         """Somebody holds the lock: the run goes on."""

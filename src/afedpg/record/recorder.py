@@ -22,6 +22,7 @@ from afedpg.record.folder import RunFolder, RunLock
 from afedpg.record.journal import Journal
 from afedpg.record.tensorboard import TensorBoard
 
+Contents = tuple[dict[str, NDArray[Any]], dict[str, str]]  # of a policy file: tensors and metadata
 TENSORBOARD_POINTS = 2000  # per curve, over the whole run
 
 
@@ -116,14 +117,21 @@ class Recorder:
         self.journal.sync()
         return self.journal.next_sequence
 
-    def write_policy(self, arrays: dict[str, NDArray[Any]], metadata: dict[str, str]) -> None:
-        beside = Path(f"{self.folder.policy}.writing")
+    def write_policies(self, last: Contents, best: Contents | None) -> None:
+        self._write_policy(self.folder.policy, last)
+        if best is not None:
+            self._write_policy(self.folder.best, best)
+        else:  # one of a future that was given up
+            self.folder.best.unlink(missing_ok=True)
+
+    def _write_policy(self, file: Path, contents: Contents) -> None:
+        beside = Path(f"{file}.writing")
         try:
-            tensors.write(beside, arrays, metadata)
-            beside.rename(self.folder.policy)
+            tensors.write(beside, *contents)
+            beside.rename(file)
         except OSError as error:
             beside.unlink(missing_ok=True)
-            raise write_error(error, self.folder.policy, self.folder.path) from error
+            raise write_error(error, file, self.folder.path) from error
 
     def close(self, finished: bool) -> None:
         """Whatever of it fails, the rest is closed and the lock released."""

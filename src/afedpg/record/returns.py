@@ -8,6 +8,7 @@ Of theta: its last evaluation.
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from math import isfinite
 from pathlib import Path
@@ -18,6 +19,7 @@ from afedpg.record.database import reading
 LATE = 0.95  # of the gradients so far come before those that count
 PER_AGENT = 2  # gradients with an episode's end that count at least
 TRAINING = "training, last 5%"  # what it is called
+HISTORY = 256  # points of a whole run, at most
 _ENDED = "FROM arrivals WHERE episodes > 0 AND mean_return IS NOT NULL"
 _KINDS = "SELECT kind, AVG(mean) FROM evaluations WHERE gradients = (SELECT MAX(gradients) FROM evaluations)"
 
@@ -65,3 +67,26 @@ class LateReturns:
         rows = list(self._rows)
         episodes = sum(count for _, _, count in rows)
         return sum(mean * count for _, mean, count in rows) / episodes if episodes else None
+
+
+class History:
+    """A whole run in at most HISTORY points (samples, return), each the mean of equally many; whenever they are full,
+    each two become one."""
+
+    def __init__(self) -> None:
+        self.points: list[tuple[float, float]] = []
+        self._each, self._waiting = 1, list[tuple[float, float]]()
+
+    def add(self, samples: float, value: float) -> None:
+        self._waiting.append((samples, value))
+        if len(self._waiting) < self._each:
+            return
+        self.points.append(_middle(self._waiting))
+        self._waiting = []
+        if len(self.points) == HISTORY:
+            self.points = [_middle(self.points[place : place + 2]) for place in range(0, HISTORY, 2)]
+            self._each *= 2
+
+
+def _middle(points: Sequence[tuple[float, float]]) -> tuple[float, float]:
+    return sum(x for x, _ in points) / len(points), sum(y for _, y in points) / len(points)

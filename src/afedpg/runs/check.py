@@ -21,7 +21,7 @@ from afedpg.policy.mlp import MlpPolicy, Policy
 from afedpg.runs.keywords import Settings
 from afedpg.runs.parts import Own, configure
 from afedpg.sampling.environments import Environments, time_limit
-from afedpg.sampling.evaluate import MOST_STEPS
+from afedpg.sampling.evaluate import MOST_STEPS, REMEDY
 from afedpg.sampling.gymnasium import GymnasiumSampler, Sampler
 from afedpg.sampling.native.sampler import native_sampler
 from afedpg.sampling.spaces import BoxActions
@@ -65,7 +65,7 @@ class Findings:
 class _Played:
     """Steps in a row, and the seconds they took."""
 
-    raw: NDArray[np.float64]  # [T, obs]
+    raw: NDArray[Any]  # [T, obs]
     rewards: NDArray[np.float64]  # [T]
     ends: NDArray[np.bool_]  # [T, 2] terminated, truncated
     returns: tuple[float, ...]
@@ -114,7 +114,7 @@ def _look(config: Config, here: Environments, fresh: Environments) -> Findings:
         task=config.task,
         observation_space=_text(live.observations.space), observations=live.observations.size,
         action_space=_text(live.actions.space),
-        policy=f"{'Gaussian' if policy.gaussian else 'categorical'} MLP, {'-'.join(map(str, policy.sizes))}",
+        policy=_policy(policy),
         parameters=policy.layout.size,
         native=not isinstance(native, str), why_not_native=native if isinstance(native, str) else "",
         steps=count, steps_per_second=count / min(first.seconds, again[0].seconds),  # the first may compile
@@ -124,7 +124,8 @@ def _look(config: Config, here: Environments, fresh: Environments) -> Findings:
         mean_length=float(np.mean(first.lengths)) if ended else None,
         mean_return=float(np.mean(first.returns)) if ended else None,
         time_limit=limit, deterministic=not changes,
-        scale_observations=config.agent.scale_observations, scale_rewards=config.agent.scale_rewards,
+        scale_observations=config.agent.scale_observations and policy.image is None,
+        scale_rewards=config.agent.scale_rewards,
         warnings=tuple(_warnings(first, here, limit, min(changes, default=None))),
     )  # fmt: skip
 
@@ -154,10 +155,7 @@ def _play(config: Config, sampler: Sampler, policy: Policy, most: int) -> _Playe
 def _warnings(played: _Played, environments: Environments, limit: int | None, changed: int | None) -> list[str]:
     found = []
     if limit is None and not played.ends[:, 1].any():  # else the environment has one of its own
-        remedy = "--env-kwargs max_episode_steps=500" if environments.by_name else "gymnasium.wrappers.TimeLimit"
-        found.append(
-            f"no time limit is known: an evaluation's episode is cut after {MOST_STEPS:,} steps; set one with {remedy}"
-        )
+        found.append(f"no time limit is known: an evaluation's episode is cut after {MOST_STEPS:,} steps; {REMEDY}")
     if changed is not None:
         found.append(
             f"the same seed and actions gave something else at step {changed}: a resumed run cannot repeat its episode;"
@@ -168,7 +166,8 @@ def _warnings(played: _Played, environments: Environments, limit: int | None, ch
         found.append(f"actions reach {actions.high.max():g}, and the policy's are scaled to the bounds; give real ones")
     constant = int((played.raw == played.raw[0]).all(axis=0).sum())
     size = played.raw.shape[1]
-    if constant == size or (constant and isinstance(space, spaces.Box)):  # of categories most are seen rarely
+    numbers = isinstance(space, spaces.Box) and environments.observations.image is None
+    if constant == size or (constant and numbers):  # of categories most are seen rarely, of pictures only parts change
         found.append(f"{constant} of the observation's {size} numbers never changed")
     flat = spaces.flatten_space(space)
     assert isinstance(flat, spaces.Box)
@@ -178,6 +177,13 @@ def _warnings(played: _Played, environments: Environments, limit: int | None, ch
     if not played.rewards.any():
         found.append("every reward was 0: acting at random finds nothing to learn from")
     return found
+
+
+def _policy(policy: MlpPolicy) -> str:
+    kind = "Gaussian" if policy.gaussian else "categorical"
+    split = f" ({'+'.join(map(str, policy.choices))})" if policy.choices else ""
+    network = "MLP" if policy.image is None else f"CNN of {'x'.join(map(str, policy.image.planes))}"
+    return f"{kind} {network}, {'-'.join(map(str, policy.sizes))}{split}"
 
 
 def _text(space: Space[Any]) -> str:

@@ -123,6 +123,8 @@ class Settings(TypedDict, total=False):
     """a3c: weight of the value loss (default: 0.5)"""
     env_kwargs: Mapping[str, Any]
     """keyword arguments of gymnasium.make, or a TOML file with a table per agent (default: {})"""
+    max_episode_steps: int
+    """an episode is truncated after so many steps; 0: the task's own limit (default: 0)"""
 
     # What is kept of a run, and how often.
     checkpoint_seconds: float

@@ -7,7 +7,8 @@ import logging
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import reduce
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -28,8 +29,10 @@ from afedpg.record.database import read_counts, read_notes
 from afedpg.record.folder import RunFolder
 from afedpg.record.loss import check_events, check_rows, never_written
 from afedpg.record.recorder import Position, Recorder
+from afedpg.runs.best import Evaluated, best_in, better, later_evaluations
 from afedpg.runs.parts import Own, parts_of, prepare, start_state
-from afedpg.runs.session import Result, Session
+from afedpg.runs.result import Result
+from afedpg.runs.session import Session
 from afedpg.runs.stored import newest
 from afedpg.server.admission import Limits
 from afedpg.server.fold import step
@@ -50,27 +53,26 @@ class LiveSession(Session):
     """Evaluations run beside the federation: agents do not wait for them."""
 
     _evaluator: ThreadPoolExecutor = field(default_factory=lambda: ThreadPoolExecutor(1))
-    _pending: tuple[Future[list[Evaluation]], tuple[int, int, int, float]] | None = None
+    _pending: tuple[Evaluated, Future[list[Evaluation]]] | None = None
 
     def _finished(self) -> bool:
-        if self._pending is not None and self._pending[0].done():
+        if self._pending is not None and self._pending[1].done():
             self._settle()
         return super()._finished()
 
     def _evaluate(self) -> None:
-        server = self.federation.server
         if not in_loop():  # the federation is over: nobody waits
             super()._evaluate()
         elif self._pending is None:
-            theta = server.theta.astype(np.float32)
-            future = self._evaluator.submit(self.workload.evaluate, theta, server.statistics, server.iteration)
-            self._pending = (future, (server.iteration, server.gradients, server.samples, self.engine.seconds))
+            here = self._here()
+            future = self._evaluator.submit(self.workload.evaluate, here.theta, here.statistics, here.iteration)
+            self._pending = (here, future)
 
     def _settle(self) -> None:
         if self._pending is None:
             return
-        (future, where), self._pending = self._pending, None
-        self._note(future.result(), where)  # only now is it made: what a checkpoint does not know of is made again
+        (at, future), self._pending = self._pending, None
+        self._note(at, future.result())  # only now is it made: what a checkpoint does not know of is made again
 
 
 class Parts(NamedTuple):
@@ -123,7 +125,11 @@ def restored_parts(
             server = start_state(config, rule, workload)
         never = 0 if tree is None else never_written(tree, gradients, config.reports)
         given_up = check_rows(folder, gradients, never, accept_loss, warn)
-        refolded = _fold_again(folder, rule, server, Limits.of(config), start, warn if accept_loss else None)
+        known = tree is not None and folder.database.exists()
+        later = later_evaluations(folder.database, gradients) if known else []
+        best = reduce(better, later, None if tree is None else best_in(tree))
+        wanted = best if best in later else None  # its theta is in no checkpoint: the journal passes by it
+        refolded = _fold_again(folder, rule, server, Limits.of(config), start, warn if accept_loss else None, wanted)
         end, reached = start + len(refolded.rows), refolded.server.gradients
         check_events(folder, end, reached, accept_loss, warn)
         if end == start > journals.end(folder.journal):
@@ -138,6 +144,9 @@ def restored_parts(
         federation.apply(Restart(), seconds)
         recorder.journal.sync()
         on_failure.pop_all()
+    if tree is not None:
+        tree["looks"] = tree.get("looks", 0) + len(later)
+        tree["best"] = tree.get("best") if refolded.best is None else refolded.best.to_tree()
     return Parts(config, own, workload, federation, tree, seconds)
 
 
@@ -145,6 +154,7 @@ class _Refolded(NamedTuple):
     server: ServerState
     rows: list[tuple[Outcome, int, float]]  # what each event did, at which iteration and second, for run.db
     seconds: float  # of the last event
+    best: Evaluated | None  # the one that was looked for, with its theta
 
 
 def _fold_again(
@@ -154,12 +164,15 @@ def _fold_again(
     limits: Limits,
     start: int,
     damaged: Callable[[str], None] | None,
+    wanted: Evaluated | None,
 ) -> _Refolded:
-    rows, seconds = [], 0.0
+    rows, seconds, found = [], 0.0, None
     for _, seconds, event in journals.read(folder.journal, start, damaged):
         server, outcome = step(rule, server, event, limits)
         rows.append((outcome._replace(tasks=[]), server.iteration, seconds))
-    return _Refolded(server, rows, seconds)
+        if wanted is not None and found is None and server.gradients == wanted.gradients:
+            found = replace(wanted, theta=server.theta.astype(np.float32), statistics=server.statistics)
+    return _Refolded(server, rows, seconds, found)
 
 
 def run_live(

@@ -24,8 +24,8 @@ from afedpg.errors import AfedpgError, ConfigError
 from afedpg.messages import Workload
 from afedpg.record.folder import RunFolder
 from afedpg.runs.parts import Own
+from afedpg.runs.result import Result
 from afedpg.runs.serve import Place, resume_server, run_server
-from afedpg.runs.session import Result
 
 MOST_DEATHS = 5  # of one agent in a row, each within QUICK_SECONDS of its start
 QUICK_SECONDS = 10.0

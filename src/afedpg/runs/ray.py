@@ -18,7 +18,7 @@ from afedpg.messages import Workload
 from afedpg.record.folder import RunFolder
 from afedpg.runs.live_session import Parts, keep_record, new_parts, restored_parts, run_live
 from afedpg.runs.parts import Own, parts_of
-from afedpg.runs.session import Result
+from afedpg.runs.result import Result
 from afedpg.server.rules import ServerRule
 from afedpg.transport.ray.cluster import cluster, room, starts_here, store_bytes
 from afedpg.transport.ray.pool import RayPool

@@ -20,7 +20,7 @@ from afedpg.record import folder as folders
 from afedpg.record.disk import write_text
 from afedpg.runs.live_session import Parts, keep_record, new_parts, restored_parts, run_live
 from afedpg.runs.parts import Own, check_own, warn_of_versions
-from afedpg.runs.session import Result
+from afedpg.runs.result import Result
 from afedpg.transport.grpc.listener import Listener, listening
 from afedpg.transport.grpc.roster import Roster, read_list
 from afedpg.transport.grpc.service import Service, Terms

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
-from pathlib import Path
 from typing import Any, Protocol
 
 import numpy as np
@@ -14,24 +13,14 @@ from afedpg.config import Config
 from afedpg.engine.federation import Federation
 from afedpg.engine.process import DeadEnd, Interrupted, Interruption
 from afedpg.errors import AfedpgError, ConfigError
-from afedpg.messages import Evaluation, Statistics, Vector, Workload
+from afedpg.messages import Evaluation, Workload
 from afedpg.record import checkpoint
+from afedpg.runs.best import Evaluated, best_in, better
+from afedpg.runs.callbacks import Watchers
+from afedpg.runs.curve import Curve
 from afedpg.runs.goals import Goals
+from afedpg.runs.result import Result
 from afedpg.server.state import to_tree
-
-
-@dataclass(frozen=True)
-class Result:
-    theta: Vector  # what is delivered
-    statistics: Statistics  # by which observations are scaled, and the like
-    iteration: int
-    gradients: int
-    samples: int
-    seconds: float  # virtual, in the virtual engine
-    virtual: bool
-    sha256: str  # of theta
-    evaluations: tuple[Evaluation, ...]  # of the final theta
-    out: Path | None
 
 
 class Engine(Protocol):
@@ -65,9 +54,13 @@ class Session:
     gradients: int  # where it ends
     evaluations: tuple[Evaluation, ...] = ()
     evaluated: int = 0  # gradients at the last evaluation
+    best: Evaluated | None = None
+    looks: int = 0  # evaluations so far
 
     def __post_init__(self) -> None:
-        self.goals = Goals(self.config)
+        self.goals, self.curve = Goals(self.config), Curve()
+        watching = self.federation.on_arrival
+        self.watchers = watching if isinstance(watching, Watchers) else Watchers()
 
     def run(self, tree: dict[str, Any] | None) -> Result:
         """Whoever made the federation closes it."""
@@ -78,11 +71,15 @@ class Session:
             self.engine.from_tree(tree["engine"])
             self.evaluated = tree["evaluated"]
             self.goals.from_tree(tree, self.federation.server.gradients)
+            self.watchers.from_tree(tree.get("callbacks", {}))
+            self.looks = tree.get("looks", 0)
+            self.best = best_in(tree)
         try:
             self.engine.run(self._finished)
             self._settle()
             if self.federation.server.gradients > self.evaluated or not self.evaluations:
                 self._evaluate()
+            self._look_again()
             self._checkpoint()
             self.federation.finished = True
         except AfedpgError as error:
@@ -95,6 +92,8 @@ class Session:
         """Asked between events."""
         server, recorder = self.federation.server, self.federation.recorder
         self.goals.note(self.federation.outcome.arrivals)  # first: what an interruption stores must know of them
+        if recorder is None:
+            self.curve.note(self.federation.outcome.arrivals)
         self.interruption.check()
         period = self.evaluation_period
         if period and server.gradients // period > self.evaluated // period:
@@ -106,7 +105,8 @@ class Session:
             and (not self.federation.open_round or recorder.journal_full())
         ):
             self._checkpoint()
-        return server.gradients + server.unused >= self.gradients or self.goals.met(self.engine.seconds)
+        done = server.gradients + server.unused >= self.gradients
+        return done or self.goals.met(self.engine.seconds) or bool(self.watchers.stopped)
 
     @cached_property
     def evaluation_period(self) -> int:
@@ -116,18 +116,36 @@ class Session:
     def _settle(self) -> None:
         """Takes in an evaluation that was begun beside the engine; here none is."""
 
-    def _evaluate(self) -> None:
+    def _here(self) -> Evaluated:
+        """theta as it is now, to be evaluated."""
         server = self.federation.server
-        evaluations = self.workload.evaluate(server.theta.astype(np.float32), server.statistics, server.iteration)
-        self._note(evaluations, (server.iteration, server.gradients, server.samples, self.engine.seconds))
+        where = (server.iteration, server.gradients, server.samples, self.engine.seconds)
+        return Evaluated(server.theta.astype(np.float32), server.statistics, *where)
 
-    def _note(self, evaluations: Sequence[Evaluation], where: tuple[int, int, int, float]) -> None:
-        """What theta was worth at (iteration, gradients, samples, seconds)."""
-        _, self.evaluated, _, _ = where
+    def _evaluate(self) -> None:
+        here = self._here()
+        self._note(here, self.workload.evaluate(here.theta, here.statistics, here.iteration))
+
+    def _note(self, at: Evaluated, evaluations: Sequence[Evaluation]) -> None:
+        """What theta was worth at that moment."""
+        new, self.evaluated = at.gradients > self.evaluated, at.gradients  # a finished run may be looked at once more
         self.evaluations = tuple(evaluations)
         self.goals.judge(self.evaluations)
         if self.federation.recorder is not None:
+            where = (at.iteration, at.gradients, at.samples, at.seconds)
             self.federation.recorder.evaluated(self.evaluations, *where)
+        if new:
+            at = replace(at, evaluations=self.evaluations)
+            self.best, self.looks = better(self.best, at), self.looks + 1
+            self.curve.judge(at)
+            self.watchers.evaluated(at)
+
+    def _look_again(self) -> None:
+        """The best of several evaluations says more of its theta than is true: that theta plays other episodes."""
+        best = self.best
+        if best is not None and self.looks > 1 and not best.again and any(told.episodes for told in best.evaluations):
+            again = self.workload.evaluate(best.theta, best.statistics, best.iteration, "second look")
+            self.best = replace(best, again=tuple(again))
 
     def _checkpoint(self) -> None:
         server, recorder = self.federation.server, self.federation.recorder
@@ -137,9 +155,15 @@ class Session:
             "server": to_tree(server),
             "engine": self.engine.to_tree(),
             "evaluated": self.evaluated,
+            "looks": self.looks,
+            "best": None if self.best is None else self.best.to_tree(),
+            "callbacks": self.watchers.to_tree(),
             **self.goals.to_tree(),
         })  # fmt: skip
-        recorder.write_policy(*self.workload.export(server.theta.astype(np.float32), server.statistics))
+        told = self.evaluations if self.evaluated == server.gradients else ()
+        last = replace(self._here(), evaluations=told).export(self.workload, "last", self.looks)
+        best = None if self.best is None else self.best.export(self.workload, "best", self.looks)
+        recorder.write_policies(last, best)
 
     def _with_hint(self, error: AfedpgError) -> AfedpgError:
         recorder, server = self.federation.recorder, self.federation.server
@@ -164,4 +188,10 @@ class Session:
             sha256=checkpoint.theta_sha256(server.theta),
             evaluations=self.evaluations,
             out=None if recorder is None else recorder.folder.path,
+            config=self.config,
+            workload=self.workload,
+            curve=self.curve,
+            best=self.best,
+            looks=self.looks,
+            stopped=self.watchers.stopped,
         )

@@ -30,17 +30,19 @@ def newest(
     sequence, tree = checkpoint.load_latest(folder.checkpoints, warn)
     check_agreement(folder, tree, warn)
     server = from_tree(tree["server"], rule)
-    check_fit(folder, server, workload.parameters, rule)
+    _check_fit(folder, server, workload.parameters, rule)
     return Stored(sequence, tree, server)
 
 
-def check_fit(folder: RunFolder, server: ServerState, parameters: int, rule: ServerRule | None = None) -> None:
+def check_size(folder: RunFolder, stored: int, parameters: int) -> None:
     """What no setting shows: own functions that were edited, or an environment that is another one now."""
-    if server.theta.size != parameters:
-        sizes = f"theta has {server.theta.size} parameters in its checkpoint, {parameters} as the run is set up now"
+    if stored != parameters:
+        sizes = f"theta has {stored} parameters in its checkpoint, {parameters} as the run is set up now"
         raise ConfigError(f"run: {folder.path}: {sizes}; bring back the environment and policy it was made with")
-    if rule is None:
-        return
+
+
+def _check_fit(folder: RunFolder, server: ServerState, parameters: int, rule: ServerRule) -> None:
+    check_size(folder, server.theta.size, parameters)
     names = {*server.buffers, *server.memory.arrays}, buffer_names(rule, parameters)
     made, given = (", ".join(sorted(each)) or "nothing" for each in names)
     if made != given:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Unpack
@@ -20,9 +21,11 @@ from afedpg.errors import ConfigError
 from afedpg.messages import Codec
 from afedpg.record import folder as folders
 from afedpg.record.trust import check_trust
+from afedpg.runs.callbacks import Callback, watchers
+from afedpg.runs.extend import extend
 from afedpg.runs.keywords import Settings
 from afedpg.runs.parts import Own, check_own, configure, warn_of_versions
-from afedpg.runs.session import Result
+from afedpg.runs.result import Result
 from afedpg.runs.virtual import resume_virtual, run_virtual
 from afedpg.server.aggregators import Aggregator
 from afedpg.server.rules import Recipe
@@ -31,7 +34,9 @@ from afedpg.validation import validate
 
 if TYPE_CHECKING:
     from afedpg.agent.estimators.estimator import Estimator
+    from afedpg.terminal.progress import Display
 
+PLAIN_SECONDS = 2.0  # between two lines of progress where there is no terminal
 WORTH_A_WORKER = 50_000  # environment steps; a worker needs about as long to start as one core for these
 
 
@@ -48,6 +53,8 @@ def train(
     make_env: MakeEnv | None = None,
     make_policy: MakePolicy | None = None,
     on_arrival: OnArrival | None = None,
+    callbacks: Sequence[Callback] = (),
+    progress: bool = False,
     preset: str | Path | None = None,
     out: str | Path | None = None,
     workers: int | None = None,
@@ -69,6 +76,9 @@ def train(
         make_env: agent -> its gymnasium.Env, instead of the task of that name.
         make_policy: (observation space, action space) -> a torch module of your own.
         on_arrival: called with (arrival, seconds, theta) after each applied gradient.
+        callbacks: objects of afedpg.Callback, which hear of gradients and evaluations and may end the run, as
+            afedpg.EarlyStopping does.
+        progress: show how far the run is, on stderr or below a notebook's cell.
         preset: settings to start from: paper, tuned, ppo, or a .toml file.
         out: the run folder to write; without it nothing is kept on the disk.
         workers: processes that compute, without an influence on the result; by default one per core where that pays,
@@ -83,7 +93,8 @@ def train(
             The policy: hidden, activation, mean, log_std.
             The gradient: steps, gamma, gae_lambda, baseline, baseline_hidden, baseline_rate, baseline_epochs,
             scale_advantages, scale_observations, scale_rewards, horizon, segment, entropy, value_weight.
-            The code that computes: sampler, compute, device. The environment's arguments: env_kwargs.
+            The code that computes: sampler, compute, device. The environment: env_kwargs,
+            max_episode_steps.
             What is kept: checkpoint_seconds, keep_checkpoints, journal_mib, keep_reports, evaluate_every,
             evaluate_episodes, evaluate_kind.
             Agents in other processes: lease, deadline, max_norm, max_delay, max_rate, max_share, durable.
@@ -102,7 +113,25 @@ def train(
     brought = {name: value for name, value in given.items() if value is not None and name not in named}
     own = Own(**brought, make_env=make_env, make_policy=make_policy)
     config = configure(task, preset, {**named, **settings}, own)
-    return run(config, own, None if out is None else Path(out), workers, on_arrival)
+    with shown(config, progress) as display:
+        heard = watchers(config, callbacks, on_arrival, display)
+        announce = _silently if display is None else display.announce
+        return run(config, own, None if out is None else Path(out), workers, heard, announce)
+
+
+def _silently(cost: Cost) -> None: ...
+
+
+@contextmanager
+def shown(config: Config, progress: bool) -> Iterator[Display | None]:
+    """A line every few seconds where there is no terminal, as in a notebook, and one at the end."""
+    if not progress:
+        yield None
+        return
+    from afedpg.terminal.progress import Display
+
+    with Display(config, plain_seconds=PLAIN_SECONDS, to_the_end=True) as display:
+        yield display
 
 
 def run(
@@ -138,15 +167,21 @@ def resume(
     cluster: Mapping[str, Any] = MappingProxyType({}),
     accept_loss: bool = False,
     trust_code: bool = False,
+    callbacks: Sequence[Callback] = (),
+    progress: bool = False,
+    iterations: int | str | None = None,
 ) -> Result:
     """Goes on where the newest whole checkpoint stands; the result is that of a run that was never interrupted.
 
     `cluster`: ray_address, agent_cpus and agent_gpus for a run of the ray engine that goes on elsewhere. `accept_loss`:
     go on though files of the run folder are gone or cut off, without what they held. `trust_code`: import the module of
-    its task MODULE:ID, though you have not run it before.
+    its task MODULE:ID, though you have not run it before. `callbacks` and `progress`: as of `train`; callbacks take up
+    what the checkpoint has of them. `iterations`: of a finished run, how many it shall have in all, or "+200" for so
+    many more; see `extend`.
     """
     spawn.reached()
     folder = folders.open_run(Path(path))
+    longer = None if iterations is None else extend(path, iterations, own, trust_code)
     config = folder.config()
     if cluster and config.engine != "ray":
         raise ConfigError(
@@ -155,6 +190,26 @@ def resume(
     check_own(config, own)
     check_trust(config, trust_code)
     workers = _check_workers(config, own, workers)
+    with shown(config, progress) as display:
+        if display is not None:
+            warn, announce = display.warn, display.announce
+            if longer is not None:
+                display.say(longer)
+        heard = watchers(config, callbacks, on_arrival, display)
+        return _resume(folder, config, own, workers, heard, warn, announce, cluster, accept_loss)
+
+
+def _resume(
+    folder: folders.RunFolder,
+    config: Config,
+    own: Own,
+    workers: int,
+    on_arrival: OnArrival | None,
+    warn: Callable[[str], None],
+    announce: Callable[[Cost], None],
+    cluster: Mapping[str, Any],
+    accept_loss: bool,
+) -> Result:
     if config.engine in ("local", "grpc"):
         from afedpg.runs.local import resume_live
 

@@ -24,7 +24,8 @@ from afedpg.record import folder as folders
 from afedpg.record.loss import check_rows, check_start, never_written
 from afedpg.record.recorder import Position, Recorder
 from afedpg.runs.parts import Own, parts_of, start_state
-from afedpg.runs.session import Result, Session
+from afedpg.runs.result import Result
+from afedpg.runs.session import Session
 from afedpg.runs.stored import newest
 from afedpg.seeding import freeze, stream
 from afedpg.server.admission import Limits

@@ -17,12 +17,12 @@ import gymnasium
 import numpy as np
 from numpy.typing import NDArray
 
-from afedpg.config import Config
+from afedpg.config import AgentConfig, Config
 from afedpg.errors import AfedpgError, ConfigError
 from afedpg.imports import modules_in, search_working_folder
 from afedpg.sampling.answers import Wrong, check_kind, opening, outcome
 from afedpg.sampling.physics import split_physics
-from afedpg.sampling.spaces import Actions, Observations, actions_of, observations_of
+from afedpg.sampling.spaces import Actions, Observations, actions_of, choices_of, observations_of
 
 Environment = gymnasium.Env[Any, Any]
 MakeEnv = Callable[[int], Environment]
@@ -35,7 +35,7 @@ class Episode:
 
     seed: int
     actions: NDArray[Any]  # [n, act] or [n], exactly what env.step was given
-    observation: NDArray[np.float64]  # [obs] flat, unscaled
+    observation: NDArray[Any]  # [obs] flat, unscaled
 
     def equals(self, other: Episode) -> bool:
         same = self.seed == other.seed and self.actions.shape == other.actions.shape
@@ -56,7 +56,7 @@ class Live:
         self.actions: Actions = actions_of(env.action_space)
         self.at: Episode | None = None  # None while it moves, and after a failure
 
-    def reset(self, seed: int) -> NDArray[np.float64]:
+    def reset(self, seed: int) -> NDArray[Any]:
         self.at = None
         try:
             answer = self.env.reset(seed=seed)
@@ -67,7 +67,7 @@ class Live:
         except Wrong as error:
             raise self._wrong(str(error)) from error
 
-    def step(self, action: Any) -> tuple[NDArray[np.float64], float, bool, bool]:
+    def step(self, action: Any) -> tuple[NDArray[Any], float, bool, bool]:
         try:
             answer = self.env.step(self.actions.shaped(action))
         except Exception as error:
@@ -85,7 +85,7 @@ class Live:
     def bad_observation(self, step: int) -> AfedpgError:
         return self._wrong(f"returned a NaN or infinite observation at the agent's step {step}")
 
-    def _flat(self, observation: Any) -> NDArray[np.float64]:
+    def _flat(self, observation: Any) -> NDArray[Any]:
         space = self.observations.space
         try:
             flat = self.observations.flatten(observation)
@@ -166,8 +166,7 @@ class Environments:
 
     def _make(self, agent_id: int, render_mode: str | None) -> Environment:
         if self._make_env is None:
-            kwargs = kwargs_of(self._config.agent.env_kwargs, agent_id)
-            return make_environment(self._config.environment, kwargs, render_mode)
+            return make_environment(self._config.environment, kwargs_of(self._config.agent, agent_id), render_mode)
         try:
             env = self._make_env(agent_id)
         except AfedpgError:
@@ -175,17 +174,13 @@ class Environments:
         except Exception as error:
             raise failure(agent_id, "make_env", error) from error
         check_kind(env, f"make_env: agent {agent_id}")
-        return env
-
-    @property
-    def by_name(self) -> bool:
-        """Made by Gymnasium from the task's name, with env_kwargs."""
-        return self._make_env is None
+        limit = self._config.agent.max_episode_steps
+        return gymnasium.wrappers.TimeLimit(env, limit) if limit else env
 
     def distinct(self) -> list[tuple[int, str]]:
         """One agent for each kind of environment there is, with a name for it; no name where all are alike."""
-        settings, agents = self._config.agent.env_kwargs, self._config.agents
-        if self._make_env is None and not settings.get("agents"):
+        settings, agents = self._config.agent, self._config.agents
+        if self._make_env is None and not settings.env_kwargs.get("agents"):
             return [(0, "")]
         kinds: dict[str, int] = {}
         for agent_id in range(agents):
@@ -203,7 +198,7 @@ class Environments:
         if len(self._live) < self._limit:
             return None
         old_id, old = self._live.popitem(last=False)
-        settings = self._config.agent.env_kwargs
+        settings = self._config.agent
         if self._make_env is None and kwargs_of(settings, old_id) == kwargs_of(settings, agent_id):
             old.agent_id, old.at = agent_id, None
             return old
@@ -211,14 +206,17 @@ class Environments:
         return None
 
     def _compare(self, live: Live) -> None:
-        mine = (live.observations.size, type(live.actions), live.actions.size)
-        if mine != (self.observations.size, type(self.actions), self.actions.size):
+        if _shapes(live.observations, live.actions) != _shapes(self.observations, self.actions):
             setting = "env_kwargs" if self._make_env is None else "make_env"
             raise ConfigError(
                 f"{setting}: agent {live.agent_id} has observations {live.observations.space} and actions "
                 f"{live.actions.space}, agent 0 has {self.observations.space} and {self.actions.space}; "
                 "one policy serves all agents, so shapes must agree"
             )
+
+
+def _shapes(observations: Observations, actions: Actions) -> tuple[Any, ...]:
+    return observations.size, observations.image, type(actions), actions.size, choices_of(actions)
 
 
 def make_environment(task: str, kwargs: Mapping[str, Any], render_mode: str | None = None) -> Environment:
@@ -269,16 +267,17 @@ def time_limit(env: Environment) -> int | None:
     return min(limits, default=None)
 
 
-def kwargs_of(settings: Mapping[str, Any], agent_id: int) -> dict[str, Any]:
-    """The keyword arguments of one agent: those for all, with the table agents.ID laid over them.
+def kwargs_of(settings: AgentConfig, agent_id: int) -> dict[str, Any]:
+    """The keyword arguments of one agent: those for all, with the table agents.ID of env_kwargs laid over them.
 
     As a TOML file:
         frame_skip = 4            # for every agent
         [agents.0]
         gravity = -9.81           # for agent 0 alone
     """
-    common = {name: value for name, value in settings.items() if name != "agents"}
-    return common | dict(settings.get("agents", {}).get(str(agent_id), {}))
+    limit = {"max_episode_steps": settings.max_episode_steps} if settings.max_episode_steps else {}
+    common = {name: value for name, value in settings.env_kwargs.items() if name != "agents"}
+    return limit | common | dict(settings.env_kwargs.get("agents", {}).get(str(agent_id), {}))
 
 
 def check_agents(settings: Mapping[str, Any], agents: int) -> None:

@@ -22,6 +22,7 @@ from afedpg.student import t_quantile
 
 MOST_FRAMES = 300  # of a film: rendering without a graphics card takes a tenth of a second each
 MOST_STEPS = 10_000  # of an evaluation's episode where the task has no time limit: it may never end by itself
+REMEDY = "set one, as --max-episode-steps 500"
 
 
 @dataclass(frozen=True)

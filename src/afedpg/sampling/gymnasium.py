@@ -18,7 +18,7 @@ from afedpg.policy.mlp import Policy
 from afedpg.sampling.environments import NO_EPISODE, Environments, Episode, Live, too_long
 from afedpg.sampling.normalizer import Scaling, scaling
 from afedpg.sampling.rollout import Rollout
-from afedpg.sampling.spaces import DiscreteActions
+from afedpg.sampling.spaces import Observations
 from afedpg.seeding import freeze, stream, thaw
 
 
@@ -47,7 +47,7 @@ def no_episode(environments: Environments) -> AgentState:
     return {
         "episode_seed": np.array([NO_EPISODE], np.int64),
         "episode_actions": environments.actions.empty(),
-        "episode_observation": np.empty(0),
+        "episode_observation": np.empty(0, environments.observations.dtype),
         "episode_return": np.zeros(1),
     }
 
@@ -57,32 +57,34 @@ class _Steps:
     """A rollout being written: arrays for `capacity` steps, of which `count` are filled."""
 
     capacity: int
-    observations: int
+    observations: Observations
     actions: NDArray[Any]  # [capacity, act] or [capacity]
     count: int = 0
-    raw: NDArray[np.float64] = field(init=False)
-    scaled: Floats = field(init=False)
+    raw: NDArray[Any] = field(init=False)
+    scaled: NDArray[Any] = field(init=False)  # a picture's bytes: the same array
     rewards: NDArray[np.float64] = field(init=False)
     terminated: NDArray[np.bool_] = field(init=False)
     truncated: NDArray[np.bool_] = field(init=False)
-    cuts: list[tuple[int, Floats]] = field(default_factory=list)
+    cuts: list[tuple[int, NDArray[Any]]] = field(default_factory=list)
     returns: list[float] = field(default_factory=list)
     lengths: list[int] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        self.raw = np.empty((self.capacity, self.observations))
-        self.scaled = np.empty((self.capacity, self.observations), np.float32)
+        shape, picture = (self.capacity, self.observations.size), self.observations.image is not None
+        self.raw = np.empty(shape, self.observations.dtype)
+        self.scaled = self.raw if picture else np.empty(shape, np.float32)
         self.rewards = np.empty(self.capacity)
         self.terminated = np.zeros(self.capacity, np.bool_)
         self.truncated = np.zeros(self.capacity, np.bool_)
 
     def rollout(self) -> Rollout:
         n = self.count
-        cut_observations = np.array([after for _, after in self.cuts], np.float32).reshape(-1, self.observations)
+        after = np.array([after for _, after in self.cuts], self.scaled.dtype).reshape(-1, self.observations.size)
+        seen = self.scaled[:n]
+        raw = seen if self.scaled is self.raw else self.raw[:n]
         return Rollout(
-            self.raw[:n], self.scaled[:n], self.actions[:n], self.rewards[:n], self.terminated[:n], self.truncated[:n],
-            np.array([step for step, _ in self.cuts], np.int64), cut_observations,
-            tuple(self.returns), tuple(self.lengths),
+            raw, seen, self.actions[:n], self.rewards[:n], self.terminated[:n], self.truncated[:n],
+            np.array([step for step, _ in self.cuts], np.int64), after, tuple(self.returns), tuple(self.lengths),
         )  # fmt: skip
 
 
@@ -139,9 +141,7 @@ class _Walk:
         self.restarted = False
         self._actor = policy.actor(theta)
         self._before = int(state["total_steps"][0])
-        shape = (capacity,) if isinstance(live.actions, DiscreteActions) else (capacity, live.actions.size)
-        kind = np.int64 if isinstance(live.actions, DiscreteActions) else np.float32
-        self.steps = _Steps(capacity, live.observations.size, np.empty(shape, kind))
+        self.steps = _Steps(capacity, live.observations, live.actions.room(capacity))
 
     def begin(self) -> None:
         """A new episode, from a seed of the agent's own stream."""

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from afedpg.errors import AfedpgError
-from afedpg.messages import Floats, Moments, Vector
+from afedpg.messages import Moments, Vector
 from afedpg.policy.forward import scale_observation
 
 EPSILON = 1e-8  # keeps a quantity that never changes finite
@@ -23,16 +24,21 @@ def moments_of(raw: NDArray[np.float64]) -> Moments:
 
 @dataclass(frozen=True)
 class Scaling:
-    """x -> clip((x - mean) / sqrt(var + eps), -10, 10); before anything was observed `mean` is empty and x stays x."""
+    """x -> clip((x - mean) / sqrt(var + eps), -10, 10); before anything was observed `mean` is empty and x stays x.
+
+    The bytes of a picture stay as they are: a policy divides by the brightest.
+    """
 
     size: int  # of an observation
     mean: Vector  # [obs]
     deviation: Vector  # [obs]
 
-    def __call__(self, raw: NDArray[np.float64]) -> Floats:
+    def __call__(self, raw: NDArray[Any]) -> NDArray[Any]:
         """One observation [obs]."""
         if raw.size != self.size:  # compiled code does not look where an array ends
             raise AfedpgError(f"policy: an observation has {self.size} numbers, not {raw.size}")
+        if raw.dtype == np.uint8:
+            return raw.copy()  # the environment may write to its own
         scaled = np.empty(raw.size, np.float32)
         scale_observation(raw, self.mean, self.deviation, scaled)
         return scaled

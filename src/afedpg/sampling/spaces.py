@@ -1,4 +1,4 @@
-"""Gymnasium's spaces as the flat numbers a policy works with: one vector in, one vector or one index out."""
+"""Gymnasium's spaces as the flat numbers a policy works with: one vector in, one vector, index or row of them out."""
 
 from __future__ import annotations
 
@@ -11,17 +11,26 @@ from gymnasium import Space, spaces
 from numpy.typing import NDArray
 
 from afedpg.errors import ConfigError
+from afedpg.policy.image import Image
 
-Flatten = Callable[[Any], NDArray[np.float64]]
+Flatten = Callable[[Any], NDArray[Any]]
 
 
 @dataclass(frozen=True)
 class Observations:
-    """An observation space, flattened the Gymnasium way: Discrete becomes one-hot, Dict and Tuple are concatenated."""
+    """An observation space, flattened the Gymnasium way: Discrete becomes one-hot, Dict and Tuple are concatenated.
+
+    Numbers are float64; those of a picture stay bytes, and are not scaled before the policy has them.
+    """
 
     space: Space[Any]
     size: int
     flatten: Flatten  # an observation of the space -> [size]
+    image: Image | None = None
+
+    @property
+    def dtype(self) -> type[np.generic]:
+        return np.float64 if self.image is None else np.uint8
 
 
 @dataclass(frozen=True)
@@ -50,6 +59,10 @@ class BoxActions:
         """No actions yet, of the right type: [0, size]."""
         return np.zeros((0, self.size), self.low.dtype)
 
+    def room(self, count: int) -> NDArray[Any]:
+        """For so many of the policy's own actions."""
+        return np.empty((count, self.size), np.float32)
+
 
 @dataclass(frozen=True)
 class DiscreteActions:
@@ -66,10 +79,43 @@ class DiscreteActions:
         return np.int64(row)
 
     def empty(self) -> NDArray[Any]:
-        return np.zeros(0, np.int64)
+        return self.room(0)
+
+    def room(self, count: int) -> NDArray[Any]:
+        return np.empty(count, np.int64)
 
 
-Actions = BoxActions | DiscreteActions
+@dataclass(frozen=True)
+class ManyActions:
+    """Several choices at once: the policy's indices become start + index. MultiBinary's are of two each."""
+
+    space: spaces.MultiDiscrete | spaces.MultiBinary
+    choices: tuple[int, ...]  # how many there are of each
+    start: NDArray[np.int64]  # [choices]
+
+    @property
+    def size(self) -> int:
+        return sum(self.choices)
+
+    def to_environment(self, action: NDArray[np.int64]) -> NDArray[np.int64]:
+        return self.start + action
+
+    def shaped(self, row: Any) -> Any:
+        return row.astype(self.space.dtype).reshape(self.space.shape)
+
+    def empty(self) -> NDArray[Any]:
+        return self.room(0)
+
+    def room(self, count: int) -> NDArray[Any]:
+        return np.empty((count, len(self.choices)), np.int64)
+
+
+Actions = BoxActions | DiscreteActions | ManyActions
+
+
+def choices_of(actions: Actions) -> tuple[int, ...]:
+    """None where an action is one vector or one index."""
+    return actions.choices if isinstance(actions, ManyActions) else ()
 
 
 def observations_of(space: Space[Any]) -> Observations:
@@ -79,12 +125,33 @@ def observations_of(space: Space[Any]) -> Observations:
     size = int(np.prod(flat.shape))
     if size == 0:
         raise ConfigError(f"task: the observation space {space} holds no numbers; there is nothing to act on")
-    return Observations(space, size, _flattener(space, size))
+    image = image_of(space)
+    return Observations(space, size, _flattener(space, size) if image is None else _flatten_picture, image)
+
+
+def image_of(space: Space[Any]) -> Image | None:
+    """A picture, or a stack of them, is a Box of bytes with two to four dimensions."""
+    if isinstance(space, spaces.Box) and space.dtype == np.uint8 and 2 <= len(space.shape) <= 4:
+        return Image(tuple(space.shape), float(max(1, space.high.max(initial=1))))
+    return None
+
+
+def _flatten_picture(observation: Any) -> NDArray[np.uint8]:
+    picture = np.asarray(observation)
+    if picture.dtype != np.uint8:  # 0.5 would be 0
+        raise ValueError(f"of {picture.dtype}, not of uint8")
+    return picture.reshape(-1)
 
 
 def actions_of(space: Space[Any]) -> Actions:
     if isinstance(space, spaces.Discrete):
         return DiscreteActions(space, int(space.n), int(space.start))
+    if isinstance(space, spaces.MultiDiscrete) and space.nvec.size:
+        counts = tuple(int(n) for n in space.nvec.reshape(-1))
+        return ManyActions(space, counts, space.start.reshape(-1).astype(np.int64))
+    if isinstance(space, spaces.MultiBinary) and 0 not in space.shape:
+        count = int(np.prod(space.shape))
+        return ManyActions(space, (2,) * count, np.zeros(count, np.int64))
     if isinstance(space, spaces.Box) and np.issubdtype(space.dtype, np.floating) and space.shape:
         low, high = space.low.reshape(-1), space.high.reshape(-1)
         wide_low, wide_high = low.astype(np.float64), high.astype(np.float64)
@@ -97,7 +164,9 @@ def actions_of(space: Space[Any]) -> Actions:
                 f"finite ones, for example gymnasium.wrappers.TransformAction(env, lambda action: action, {finite})"
             )
         return BoxActions(space, low.size, middle, half, low, high)
-    raise ConfigError(f"task: the action space {space} is not supported; Discrete and Box of floats are")
+    raise ConfigError(
+        f"task: the action space {space} is not supported; Discrete, MultiDiscrete, MultiBinary and Box of floats are"
+    )
 
 
 def _check_observation(space: Space[Any], whole: Space[Any]) -> None:
@@ -109,8 +178,16 @@ def _check_observation(space: Space[Any], whole: Space[Any]) -> None:
         for part in space.spaces:
             _check_observation(part, whole)
     elif isinstance(space, spaces.Box):
-        if len(space.shape) >= 3 or (space.dtype == np.uint8 and len(space.shape) == 2):
-            raise ConfigError(f"task: the observation space {where} is an image, which the MLP policies do not support")
+        if image_of(space) is not None and space is not whole:
+            raise ConfigError(
+                f"task: the observation space {where} has a picture among other things; the policies that ship take "
+                "one picture, or numbers: choose with gymnasium.wrappers.FilterObservation or TransformObservation"
+            )
+        if len(space.shape) >= 3 and image_of(space) is None:
+            raise ConfigError(
+                f"task: the observation space {where} is a picture, but not of bytes; make it uint8 from 0 to 255, "
+                "for example with gymnasium.wrappers.TransformObservation, or one row with FlattenObservation"
+            )
     elif not isinstance(space, (spaces.Discrete, spaces.MultiDiscrete, spaces.MultiBinary)):
         raise ConfigError(
             f"task: the observation space {where} is not supported; "
@@ -164,7 +241,10 @@ def _check_range(space: Space[Any], observation: Any) -> None:
 def to_json(space: Space[Any]) -> dict[str, Any]:
     """A space as plain data for a policy file, the inverse of `from_json`."""
     if isinstance(space, spaces.Box):
-        bounds = {"low": space.low.tolist(), "high": space.high.tolist()}
+        both = {"low": space.low, "high": space.high}
+        if image_of(space) is not None and all((bound == bound.flat[0]).all() for bound in both.values()):
+            both = {name: bound.flat[0] for name, bound in both.items()}  # one for all of a picture's numbers
+        bounds = {name: bound.tolist() for name, bound in both.items()}
         return {"kind": "box", "shape": list(space.shape), "dtype": str(space.dtype), **bounds}
     if isinstance(space, spaces.Discrete):
         return {"kind": "discrete", "n": int(space.n), "start": int(space.start)}
@@ -184,7 +264,7 @@ def from_json(document: dict[str, Any]) -> Space[Any]:
     if kind == "box":
         dtype = np.dtype(document["dtype"])
         shape = tuple(document["shape"])
-        low, high = (np.array(document[bound], dtype).reshape(shape) for bound in ("low", "high"))
+        low, high = (np.broadcast_to(np.array(document[bound], dtype), shape) for bound in ("low", "high"))
         return spaces.Box(low, high, shape, dtype.type)
     if kind == "discrete":
         return spaces.Discrete(document["n"], start=document["start"])

@@ -30,9 +30,11 @@ class LinearDecay:
     value: float
     iterations: int
     floor: float = 0.0
+    before: tuple[tuple[int, int], ...] = ()  # of a run that was extended: up to step k, K was less
 
     def __call__(self, iteration: int, version: int) -> float:
-        return max(self.floor, self.value * (1 - iteration / self.iterations))
+        total = next((less for step, less in self.before if iteration < step), self.iterations)
+        return max(self.floor, self.value * (1 - iteration / total))
 
 
 @dataclass(frozen=True)
@@ -75,5 +77,12 @@ def schedules(config: Config, contributions: int = 1) -> tuple[Schedule, Schedul
         return MixPower(4 / 7, chosen.literal), StepPower(chosen.eta, 5 / 7)
     if chosen.schedule == "linear":
         steps = -(-config.gradients // contributions)
-        return Constant(alpha), LinearDecay(eta, steps, factor * chosen.eta_floor)
+        before = tuple((step, -(-gradients // contributions)) for step, gradients in shorter(config))
+        return Constant(alpha), LinearDecay(eta, steps, factor * chosen.eta_floor, before)
     return Constant(alpha), Constant(eta)
+
+
+def shorter(config: Config) -> list[tuple[int, int]]:
+    """(server step, gradients) of a run that was extended: up to that step it was to have so many in all."""
+    pairs = zip(config.extended[::2], config.extended[1::2], strict=False)
+    return [(step, iterations * config.agents * config.reports) for iterations, step in pairs]

@@ -10,22 +10,24 @@ from types import TracebackType
 from afedpg.config import Config
 from afedpg.engine.cost import Cost
 from afedpg.messages import Arrival, Rejected, Vector
-from afedpg.record.returns import LateReturns
+from afedpg.record.returns import History, LateReturns
 from afedpg.terminal.text import Look, Progress, Rate
 
 WINDOW = 100  # gradients over which the delay is averaged
-HISTORY = 256  # points of the sparkline, at most
 
 
 class Display:
     """Given to a run as its `on_arrival`: it is called with every gradient, and hears of refused reports."""
 
-    def __init__(self, config: Config, quiet: bool = False) -> None:
+    def __init__(
+        self, config: Config, quiet: bool = False, plain_seconds: float | None = None, to_the_end: bool = False
+    ) -> None:
         self._config = config
-        self._progress = Progress(self._look, quiet)
+        self._progress = Progress(self._look, quiet, plain_seconds)
+        self._to_the_end = to_the_end  # a last line even where one was just shown
         self._returns = LateReturns(config.agents)
         self._delays: deque[int] = deque(maxlen=WINDOW)
-        self._history = _History()
+        self._history = History()
         self._gradients = self._steps = self._rejected = 0
         self._rate = Rate(time.monotonic())
 
@@ -35,6 +37,8 @@ class Display:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        if self._to_the_end and kind is None and self._gradients:
+            self._progress.moved(last=True)
         self._progress.stop()
 
     def announce(self, cost: Cost) -> None:
@@ -49,15 +53,18 @@ class Display:
         self._rate = Rate(time.monotonic())
         self._progress.start()
 
+    def say(self, text: str) -> None:
+        self._progress.say(text)
+
     def warn(self, text: str) -> None:
-        self._progress.say(f"warning: {text}")
+        self.say(f"warning: {text}")
 
     def __call__(self, arrival: Arrival, seconds: float, theta: Vector) -> None:
         self._gradients = arrival.gradient
         self._delays.append(arrival.delay)
         self._steps += arrival.stats.steps
         if (value := arrival.stats.mean_return) is not None:
-            self._history.add(value)
+            self._history.add(self._steps, value)
         self._returns.add(arrival)
         self._progress.moved()
 
@@ -82,30 +89,12 @@ class Display:
             done=self._gradients,
             total=config.gradients,
             facts=tuple(fact for fact in facts if fact),
-            history=tuple(self._history.values),
+            history=tuple(value for _, value in list(self._history.points)),
         )
 
 
 def _mean(values: Sequence[float]) -> float | None:
     return sum(values) / len(values) if values else None
-
-
-class _History:
-    """A whole run in at most HISTORY points of equally many values; whenever they are full, each two become one."""
-
-    def __init__(self) -> None:
-        self.values: list[float] = []
-        self._each, self._sum, self._count = 1, 0.0, 0
-
-    def add(self, value: float) -> None:
-        self._sum, self._count = self._sum + value, self._count + 1
-        if self._count < self._each:
-            return
-        self.values.append(self._sum / self._count)
-        self._sum, self._count = 0.0, 0
-        if len(self.values) == HISTORY:
-            self.values = [(a + b) / 2 for a, b in zip(self.values[::2], self.values[1::2], strict=True)]
-            self._each *= 2
 
 
 def _size(count: int) -> str:

@@ -124,7 +124,7 @@ class ChangedEnvironments:
     def __call__(self, agent_id: int) -> Env:
         if self.make_env is not None:
             return self.world.environment(self.make_env(agent_id))
-        kwargs = kwargs_of(self.config.agent.env_kwargs, agent_id)
+        kwargs = kwargs_of(self.config.agent, agent_id)
         return self.world.environment(make_environment(self.config.environment, kwargs))
 
 

@@ -9,8 +9,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from afedpg.messages import AgentState, Floats
-from afedpg.params import Layout, mlp_shapes
-from afedpg.policy.mlp import initial_mlp, leaves, mlp, to_torch
+from afedpg.params import Layout
+from afedpg.policy.image import Image
+from afedpg.policy.mlp import Layers, leaves, to_torch
 from afedpg.seeding import freeze, thaw
 
 if TYPE_CHECKING:
@@ -34,17 +35,18 @@ class MlpBaseline:
     epochs: int
     device: str = "cpu"
     kernels: CriticKernels | None = None  # without them torch computes
+    image: Image | None = None  # of observations that are pictures
+
+    @property
+    def _network(self) -> Layers:
+        return Layers(self.observations, self.hidden, 1, image=self.image)
 
     @property
     def layout(self) -> Layout:
-        return Layout(tuple(mlp_shapes("layer", self._widths)))
-
-    @property
-    def _widths(self) -> tuple[int, ...]:
-        return (self.observations, *self.hidden, 1)
+        return self._network.layout
 
     def start(self, generator: np.random.Generator) -> AgentState:
-        weights = self.layout.flatten(initial_mlp("layer", self._widths, 0.01, generator))
+        weights = self.layout.flatten(self._network.initial(0.01, generator))
         return {
             "baseline": weights,
             "baseline_mean": np.zeros_like(weights),  # Adam's
@@ -93,7 +95,7 @@ class MlpBaseline:
 
         with torch.no_grad():
             tensors = leaves(self.layout, to_torch(weights, torch.float32, self.device))
-            output = mlp(tensors, "layer", len(self.hidden) + 1, to_torch(observations, torch.float32, self.device))
+            output = self._network(tensors, to_torch(observations, torch.float32, self.device))
         values: Row = output[:, 0].cpu().numpy().astype(np.float64)
         return values
 
@@ -110,7 +112,7 @@ class MlpBaseline:
         for order in passes:
             for rows in np.array_split(order, minibatches):
                 chosen = to_torch(rows, torch.int64, self.device)
-                error = mlp(tensors, "layer", len(self.hidden) + 1, x[chosen])[:, 0] - y[chosen]
+                error = self._network(tensors, x[chosen])[:, 0] - y[chosen]
                 gradients = torch.autograd.grad((error * error).mean(), list(tensors.values()))
                 steps += 1
                 self._adam(flat, torch.cat([g.reshape(-1) for g in gradients]), first, second, steps)

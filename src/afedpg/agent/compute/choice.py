@@ -44,6 +44,10 @@ def build_kernels(
 def _against(config: Config, policy: Policy, value_network: bool) -> str:
     if not isinstance(policy, MlpPolicy):
         return "the policy is a module of your own, which torch differentiates"
+    if policy.choices:
+        return "several discrete actions at once are differentiated by torch"
+    if policy.image is not None:
+        return "a picture's convolutions are computed by torch"
     if value_network:
         return "policy and value parameters are differentiated together, by torch"
     if config.agent.device != "cpu":

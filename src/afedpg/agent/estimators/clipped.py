@@ -24,8 +24,6 @@ from afedpg.agent.estimators.estimator import Tools
 from afedpg.config import option
 from afedpg.errors import ConfigError
 from afedpg.messages import AgentState, Contribution, Floats, Group, Task, Vector
-from afedpg.params import Layout, mlp_shapes
-from afedpg.policy.mlp import initial_mlp
 from afedpg.sampling.rollout import Rollout
 from afedpg.seeding import freeze, thaw
 
@@ -67,14 +65,14 @@ class Clipped(Averaging):
             raise ConfigError("estimator: clipped needs a policy's entropy, which yours does not have; use entropy=0")
 
     def groups(self, tools: Tools) -> tuple[Group, ...]:
-        policy, value = tools.parameters, self._critic(tools).size
+        policy, value = tools.parameters, tools.critic_network.layout.size
         kept = {"both": 2, "second": 1, "none": 0}[self.share]
         groups = (Group("policy", policy), Group("value", value))
         return (*groups, Group("moments", kept * (policy + value) + 2, "parameters")) if kept else groups
 
     def initial(self, tools: Tools, generator: np.random.Generator) -> Vector:
-        layout = self._critic(tools)
-        value: Vector = layout.flatten(initial_mlp("layer", self._widths(tools), 1.0, generator), np.float64)
+        network = tools.critic_network
+        value: Vector = network.layout.flatten(network.initial(1.0, generator), np.float64)
         rest = sum(group.size for group in self.groups(tools)[2:])
         return np.concatenate([value, np.zeros(rest)])
 
@@ -130,14 +128,8 @@ class Clipped(Averaging):
         horizon = tools.settings.horizon
         return self.rate * max(0.0, 1 - task.version / horizon) if self.decay and horizon else self.rate
 
-    def _widths(self, tools: Tools) -> tuple[int, ...]:
-        return (tools.observations, *tools.settings.baseline_hidden, 1)
-
-    def _critic(self, tools: Tools) -> Layout:
-        return Layout(tuple(mlp_shapes("layer", self._widths(tools))))
-
     def _split(self, tools: Tools, theta: Floats) -> Parts:
-        policy, value = tools.parameters, self._critic(tools).size
+        policy, value = tools.parameters, tools.critic_network.layout.size
         return Parts(theta[:policy], theta[policy : policy + value], theta[policy + value :])
 
     def _learners(self, tools: Tools, here: Parts) -> tuple[Learner, Learner]:
@@ -175,7 +167,7 @@ class Clipped(Averaging):
 
         seen = np.concatenate([rollout.observations, rollout.cut_observations])
         if tools.critic is None or tools.kernels is None:
-            values = values_in_torch(tools, self._critic(tools), value, seen)
+            values = values_in_torch(tools, value, seen)
         else:
             values = tools.critic.values(value, seen)
         within, beyond = values[: rollout.steps], values[rollout.steps :]

@@ -23,7 +23,8 @@ from afedpg.agent.estimators.advantage import Row
 from afedpg.agent.estimators.gradient import log_probs, weighted_score
 from afedpg.config import AgentConfig
 from afedpg.messages import AgentState, Contribution, Group, Scalar, Task, Vector
-from afedpg.policy.mlp import Policy
+from afedpg.policy.image import Image
+from afedpg.policy.mlp import Layers, Policy
 from afedpg.sampling.rollout import Rollout
 
 if TYPE_CHECKING:
@@ -39,6 +40,7 @@ class Tools:
     observations: int  # numbers in one
     build_kernels: Callable[[], tuple[PolicyKernels | None, CriticKernels | None]] = lambda: (None, None)
     build_baseline: Callable[[CriticKernels | None], Baseline] = lambda critic: NoBaseline()
+    image: Image | None = None  # of observations that are pictures, bytes [n, observations]
 
     @cached_property
     def _both(self) -> tuple[PolicyKernels | None, CriticKernels | None]:
@@ -56,6 +58,12 @@ class Tools:
     @cached_property
     def baseline(self) -> Baseline:
         return self.build_baseline(self.critic)
+
+    @property
+    def critic_network(self) -> Layers:
+        """Of an estimator's own critic."""
+        settings = self.settings
+        return Layers(self.observations, settings.baseline_hidden, 1, settings.activation, self.image)
 
     @property
     def parameters(self) -> int:

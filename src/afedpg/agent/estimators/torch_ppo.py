@@ -13,8 +13,7 @@ from afedpg.agent.compute.objectives import Clipped as Objective
 from afedpg.agent.estimators.advantage import Row
 from afedpg.agent.estimators.estimator import Tools
 from afedpg.messages import Floats
-from afedpg.params import Layout, mlp_shapes
-from afedpg.policy.mlp import leaves, mlp, to_torch
+from afedpg.policy.mlp import leaves, to_torch
 from afedpg.sampling.rollout import Rollout
 
 if TYPE_CHECKING:
@@ -22,14 +21,13 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 
-def values_in_torch(tools: Tools, layout: Layout, value: Floats, observations: Floats) -> Row:
+def values_in_torch(tools: Tools, value: Floats, observations: Floats) -> Row:
     import torch
 
-    device = tools.settings.device
+    device, network = tools.settings.device, tools.critic_network
     with torch.no_grad():
-        tensors = leaves(layout, to_torch(value, torch.float32, device))
-        seen = to_torch(observations, torch.float32, device)
-        found = mlp(tensors, "layer", len(layout.shapes) // 2, seen, _activation(tools))[:, 0]
+        tensors = leaves(network.layout, to_torch(value, torch.float32, device))
+        found = network(tensors, to_torch(observations, torch.float32, device))[:, 0]
     row: Row = found.cpu().numpy().astype(np.float64)
     return row
 
@@ -50,8 +48,7 @@ def optimize_in_torch(
 
     device, dtype = tools.settings.device, torch.float32
     policy, critic = (_Moving(learner, how, device) for learner, how in zip(learners, rates, strict=True))
-    widths = (tools.observations, *tools.settings.baseline_hidden, 1)
-    layout = Layout(tuple(mlp_shapes("layer", widths)))
+    network = tools.critic_network
     observations = to_torch(rollout.observations, dtype, device)
     whole = np.issubdtype(rollout.actions.dtype, np.integer)
     actions = to_torch(rollout.actions, torch.int64 if whole else dtype, device)
@@ -72,17 +69,13 @@ def optimize_in_torch(
                 found["kl"] += kl
                 found["clipped"] += outside
                 found["policy_steps"] += 1
-            tensors = leaves(layout, critic.theta)
-            error = mlp(tensors, "layer", len(widths) - 1, observations[rows], _activation(tools))[:, 0] - wanted[rows]
+            tensors = leaves(network.layout, critic.theta)
+            error = network(tensors, observations[rows])[:, 0] - wanted[rows]
             critic.step(_gradient((error * error).mean(), tensors), 1.0)
             found["critic_steps"] += 1
     for name in ("kl", "clipped"):
         found[name] /= max(found["policy_steps"], 1.0)
     return policy.learner(), critic.learner(), found
-
-
-def _activation(tools: Tools) -> str:
-    return tools.settings.activation
 
 
 def _clipped(log_ratio: Tensor, advantages: Tensor, clip: float) -> tuple[Tensor, float, float]:

@@ -1,8 +1,11 @@
-"""One style for every figure: Okabe-Ito colours (the colour-blind tell them apart), units on the axes, 95% bands."""
+"""One style for every figure, of experiments and of single runs: Okabe-Ito colours (the colour-blind tell them apart),
+units on the axes, 95% bands.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from io import BytesIO
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -17,8 +20,6 @@ from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullFormat
 from afedpg.messages import Vector
 
 __all__ = ["Axes", "Figure", "Line2D"]
-
-matplotlib.use("Agg")  # files only: no display is needed
 
 BLACK, ORANGE, SKY, GREEN, YELLOW, BLUE, VERMILION, PURPLE = (
     "#000000", "#E69F00", "#56B4E9", "#009E73", "#F0E442", "#0072B2", "#D55E00", "#CC79A7",
@@ -42,6 +43,10 @@ STYLE: Any = {
     "axes.grid": True, "grid.color": "#E6E6E6", "grid.linewidth": 0.6, "axes.axisbelow": True,
     "lines.linewidth": 1.6, "legend.frameon": False, "svg.fonttype": "path", "svg.hashsalt": "afedpg",
 }  # fmt: skip
+_TIMELESS: dict[str, dict[str, Any]] = {  # what a format would say of the moment and of matplotlib's version
+    ".png": {"Software": None}, ".svg": {"Date": None, "Creator": None},
+    ".pdf": {"CreationDate": None, "Creator": None, "Producer": None},
+}  # fmt: skip
 PANEL_WIDTH, PANEL_HEIGHT = 3.1, 2.5  # inches
 
 
@@ -51,12 +56,33 @@ def panels(rows: int, columns: int, width: float = PANEL_WIDTH, height: float = 
     return figure, figure.subplots(rows, columns, squeeze=False, **more)
 
 
+class Shown(Figure):
+    """A figure that a notebook shows when it is a cell's last value."""
+
+    def _repr_png_(self) -> bytes:
+        picture = BytesIO()
+        with matplotlib.rc_context(STYLE):
+            self.savefig(picture)
+        return picture.getvalue()
+
+
+def panel() -> tuple[Shown, Axes]:
+    """A figure of one."""
+    figure = Shown(figsize=(1.6 * PANEL_WIDTH, 1.3 * PANEL_HEIGHT), layout="constrained")
+    return figure, figure.subplots()
+
+
 def save(draw: Callable[[], Figure], path: Path) -> None:
-    """PATH.png and PATH.svg, in the style, with the same bytes for the same data."""
+    """PATH.png, PATH.svg and PATH.pdf, in the style, with the same bytes for the same data."""
     with matplotlib.rc_context(STYLE):
         figure = draw()
-        figure.savefig(path.with_name(path.name + ".png"), metadata={"Software": None})
-        figure.savefig(path.with_name(path.name + ".svg"), metadata={"Date": None, "Creator": None})
+        for ending in _TIMELESS:
+            write(figure, path.with_name(path.name + ending))
+
+
+def write(figure: Figure, path: Path) -> None:
+    """One file, of the format that its name ends with."""
+    figure.savefig(path, metadata=_TIMELESS.get(path.suffix))
 
 
 def plain_logarithms(axes: Axes, x: bool = True, y: bool = True) -> None:

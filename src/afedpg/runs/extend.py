@@ -1,0 +1,68 @@
+"""A finished run becomes a longer one."""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import replace
+from pathlib import Path
+
+from afedpg.config import Config
+from afedpg.errors import ConfigError
+from afedpg.record import checkpoint
+from afedpg.record import folder as folders
+from afedpg.record.database import read_notes
+from afedpg.record.trust import check_trust
+from afedpg.runs.parts import Own, check_own
+from afedpg.server.schedules import schedules
+
+_log = logging.getLogger("afedpg")
+
+
+def extend(path: str | Path, iterations: int | str, own: Own = Own(), trust_code: bool = False) -> str:
+    """Gives a finished run more iterations, 300 in all or "+200", and says in one line what its schedules do then;
+    `resume` goes on with it.
+
+    run.toml says what the run had before, and at which server step: so it can be replayed and recomputed.
+    """
+    folder = folders.open_run(Path(path))
+    config = folder.config()
+    check_own(config, own)
+    check_trust(config, trust_code)
+    total = _total(iterations, config.iterations)
+    with folder.lock():
+        if not folder.database.exists() or read_notes(folder.database).get("state") != "finished":
+            raise ConfigError(f"iterations: {path} is not finished; go on with `afedpg resume {path}` first")
+        _, tree = checkpoint.load_latest(folder.checkpoints)
+        step = int(tree["server"]["iteration"])
+        longer = replace(config, iterations=total, extended=(*config.extended, config.iterations, step))
+        folder.rewrite(iterations=total, extended=list(longer.extended))
+    said = f"{config.iterations} iterations become {total}: {_schedules(config, longer, step)}"
+    _log.info(said)
+    return said
+
+
+def _total(iterations: int | str, now: int) -> int:
+    text = str(iterations)
+    if not text.removeprefix("+").isdecimal() or not text.isascii():
+        raise ConfigError(
+            f"iterations: '{text}' is neither a number of iterations in all, as 300, nor one more, as +200"
+        )
+    total = now + int(text) if text.startswith("+") else int(text)
+    if total <= now:
+        raise ConfigError(f"iterations: the run has {now} already, and {total} are not more; '+200' adds 200 to them")
+    return total
+
+
+def _schedules(config: Config, longer: Config, step: int) -> str:
+    own = {entry.partition(":")[0] for entry in config.own}
+    falling = config.agent.estimator.partition(":")[0] == "clipped" and not config.agent.horizon
+    agents = "; the agents' rates fall over the longer run, too" if falling else ""
+    if "eta" in own or "method" in own:
+        return f"your own schedules go on with the server step{agents}"
+    if config.schedule.schedule != "linear":
+        same = "alpha and eta go on as in a run that was this long from the start"
+        exact = config.engine == "virtual" and not agents
+        return f"{same}, and so does theta, bit for bit" if exact else f"{same}{agents}"
+    before, after = (schedules(each)[1](step, step) for each in (config, longer))
+    floor = config.schedule.eta_floor
+    return f"eta, which had come down to {before:.3g}, goes on at {after:.3g} and falls linearly to {floor:g}{agents}"

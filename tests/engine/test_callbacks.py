@@ -1,0 +1,135 @@
+"""Callbacks hear of everything, may end a run, and a run that they end is a run like any other."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from afedpg import Callback, EarlyStopping, replay, resume, train
+from afedpg.errors import ConfigError
+from afedpg.messages import Evaluation
+from afedpg.record.database import read_arrivals, read_evaluations, read_notes
+from afedpg.runs.best import Evaluated
+
+SMALL = {"agents": 3, "iterations": 40, "schedule": "constant", "eta": 0.01, "evaluate_every": 2}
+
+
+class Heard(Callback):
+    def __init__(self) -> None:
+        self.arrivals, self.evaluations = [], []
+
+    def on_arrival(self, event):
+        self.arrivals.append((event.arrival, event.seconds, event.theta.copy()))
+
+    def on_evaluation(self, event):
+        self.evaluations.append(event)
+
+
+class StopAt(Callback):
+    def __init__(self, gradient: int) -> None:
+        self.gradient = gradient
+
+    def on_arrival(self, event):
+        return event.arrival.gradient < self.gradient
+
+
+def evaluated(mean: float, **also: float) -> Evaluated:
+    told = tuple(Evaluation(kind, value) for kind, value in {"sampled": mean, **also}.items())
+    return Evaluated(np.zeros(2, np.float32), {}, 1, 1, 1, 1.0, told)
+
+
+def test_they_hear_of_every_gradient_and_every_evaluation(tmp_path):
+    heard = Heard()
+    result = train("quadratic", **SMALL, callbacks=[heard], out=tmp_path / "run")
+    assert [arrival.gradient for arrival, _, _ in heard.arrivals] == list(range(1, 121))
+    assert heard.arrivals[-1][2].tobytes() == result.theta.tobytes()
+    rows = read_evaluations(tmp_path / "run" / "run.db")
+    assert [event.gradients for event in heard.evaluations] == rows["gradients"].tolist()
+    assert [event.mean for event in heard.evaluations] == rows["mean"].tolist()
+    assert result.sha256 == train("quadratic", **SMALL).sha256
+
+
+@pytest.mark.parametrize("method", ["afedpg", "fedpg", "a3c"])
+def test_a_run_that_is_ended_is_kept_replayed_and_goes_on(tmp_path, method):
+    out = tmp_path / "run"
+    settings = {**SMALL, "method": method, "keep_reports": True}
+    result = train("quadratic", **settings, callbacks=[StopAt(30)], out=out)
+    assert (result.gradients, result.stopped) == (30, "StopAt")
+    assert result.evaluations
+    assert read_notes(out / "run.db")["state"] == "finished"
+    assert read_evaluations(out / "run.db")["gradients"][-1] == 30
+    assert replay(out).replayed == result.sha256
+    assert resume(out).sha256 == train("quadratic", **settings).sha256
+    assert replay(out).agrees
+
+
+def test_the_end_is_the_same_every_time(tmp_path):
+    ends = {train("quadratic", **SMALL, callbacks=[EarlyStopping(threshold=-3.0)]).sha256 for _ in range(2)}
+    assert len(ends) == 1
+
+
+def test_a_run_ends_when_theta_gets_no_better_and_so_does_the_one_that_was_killed(tmp_path):
+    """The callback's memory is in the checkpoint."""
+    settings = {**SMALL, "iterations": 2000, "eta": 0.3, "checkpoint_seconds": 1e-9}
+    whole = train("quadratic", **settings, callbacks=[EarlyStopping(patience=4)], out=tmp_path / "whole")
+    means = read_evaluations(tmp_path / "whole" / "run.db")["mean"]
+    best = int(means.argmax())
+    assert whole.stopped == "EarlyStopping"
+    assert len(means) == best + 1 + 4
+
+    class Killed(BaseException): ...
+
+    def kill(arrival, seconds, theta):
+        if arrival.gradient == 6 * (best + 3):
+            raise Killed
+
+    for out in ("killed", "killed at the end"):
+        with pytest.raises(Killed):
+            train("quadratic", **settings, callbacks=[EarlyStopping(patience=4)], out=tmp_path / out, on_arrival=kill)
+        again = resume(tmp_path / out, callbacks=[EarlyStopping(patience=4)])
+        assert (again.sha256, again.stopped) == (whole.sha256, "EarlyStopping")
+    once_more = resume(tmp_path / "whole", callbacks=[EarlyStopping(patience=4)])
+    assert once_more.sha256 == whole.sha256  # what it remembers has ended the run already
+    further = resume(tmp_path / "whole", callbacks=[EarlyStopping(patience=6)])
+    assert further.gradients >= whole.gradients + 12
+
+
+@pytest.mark.parametrize("engine", ["local"])
+def test_in_real_time_too(tmp_path, engine):
+    out = tmp_path / "run"
+    result = train("quadratic", agents=1, iterations=5000, engine=engine, callbacks=[StopAt(25)], out=out)
+    assert (result.gradients, result.stopped) == (25, "StopAt")
+    assert read_arrivals(out / "run.db")["gradient"][-1] == 25
+    assert replay(out).replayed == result.sha256
+    assert resume(out, callbacks=[StopAt(40)]).gradients == 40
+
+
+def test_patience_counts_what_is_not_better_by_enough():
+    early = EarlyStopping(patience=2, min_delta=1.0)
+    answers = [early.on_evaluation(evaluated(mean)) for mean in (10.0, 10.9, 11.5, 12.0, 12.5)]
+    assert answers == [True, True, True, True, False]
+
+
+def test_the_better_kind_of_acting_counts():
+    early = EarlyStopping(threshold=5.0)
+    assert early.on_evaluation(evaluated(1.0, deterministic=4.9))
+    assert not early.on_evaluation(evaluated(1.0, deterministic=5.0))
+
+
+@pytest.mark.parametrize(
+    ("make", "line"),
+    [
+        (lambda: EarlyStopping(), "callbacks: EarlyStopping needs a patience, a threshold, or both"),
+        (lambda: EarlyStopping(patience=0), "callbacks: EarlyStopping: a patience of 0; at least 1 is needed"),
+        (lambda: EarlyStopping(3, -1.0), r"callbacks: EarlyStopping: a min_delta of -1.0; at least 0 is needed"),
+        (lambda: print, "callbacks: <built-in function print> is no object of a class made from afedpg.Callback"),
+    ],
+)
+def test_callbacks_that_make_no_sense_are_named(make, line):
+    with pytest.raises(ConfigError, match=line):
+        train("quadratic", evaluate_every=1, callbacks=[make()])
+
+
+def test_an_early_stop_needs_evaluations():
+    with pytest.raises(ConfigError, match="callbacks: EarlyStopping looks at theta's evaluations; set evaluate_every"):
+        train("quadratic", callbacks=[EarlyStopping(patience=2)])

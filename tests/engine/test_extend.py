@@ -1,0 +1,135 @@
+"""A finished run becomes a longer one: what its schedules do is said, and it is still one run that can be repeated."""
+
+from __future__ import annotations
+
+import pytest
+
+from afedpg import Own, recompute, replay, resume, train
+from afedpg.cli import main
+from afedpg.config import Config
+from afedpg.errors import ConfigError
+from afedpg.record.database import read_arrivals
+from afedpg.record.folder import open_run
+from afedpg.runs.extend import extend
+from afedpg.server.schedules import LinearDecay, schedules
+
+SMALL = {"agents": 3, "eta": 0.05, "keep_reports": True}
+
+
+@pytest.mark.parametrize("schedule", ["constant", "global", "fosp"])
+@pytest.mark.parametrize("method", ["afedpg", "afedpg-vanilla", "fedpg", "pg-plain", "a3c"])
+def test_it_is_the_longer_run_bit_for_bit(tmp_path, method, schedule):
+    settings = {**SMALL, "method": method, "schedule": schedule, "agents": 1 if method == "pg-plain" else 3}
+    train("quadratic", **settings, iterations=10, out=tmp_path / "run")
+    longer = resume(tmp_path / "run", iterations="+15")
+    assert longer.sha256 == train("quadratic", **settings, iterations=25).sha256
+    assert replay(tmp_path / "run").agrees
+    assert recompute(tmp_path / "run").agrees
+    assert open_run(tmp_path / "run").config().iterations == 25
+
+
+@pytest.mark.parametrize("estimator", ["gae", "clipped"])
+def test_environments_go_on_where_they_stood(tmp_path, estimator):
+    settings = {"agents": 2, "steps": 64, "estimator": estimator, "schedule": "constant", "workers": 1}
+    train("CartPole-v1", **settings, iterations=3, out=tmp_path / "run")
+    longer = resume(tmp_path / "run", iterations=6, workers=1)
+    whole = train("CartPole-v1", **settings, iterations=6)
+    assert (longer.sha256 == whole.sha256) == (estimator == "gae")  # clipped's own rate falls over the run
+    assert replay(tmp_path / "run").agrees
+    assert recompute(tmp_path / "run", workers=1).agrees
+
+
+def test_a_linear_schedule_rises_again_and_falls_to_the_new_end(tmp_path):
+    out = tmp_path / "run"
+    train("quadratic", **SMALL, iterations=10, out=out)
+    assert extend(out, "+10") == (
+        "10 iterations become 20: eta, which had come down to 0, goes on at 0.025 and falls linearly to 0"
+    )
+    longer = resume(out)
+    eta = read_arrivals(out / "run.db")["eta"]
+    assert eta[[0, 29, 30, 59]] == pytest.approx([0.05, 0.05 / 30, 0.025, 0.05 / 60])
+    assert longer.sha256 != train("quadratic", **SMALL, iterations=20).sha256
+    assert replay(out).agrees
+    assert recompute(out).agrees
+    again = resume(out, iterations=30)
+    assert (again.gradients, len(read_arrivals(out / "run.db")["eta"])) == (90, 90)
+    assert replay(out).agrees
+    assert recompute(out).agrees
+    assert open_run(out).config().extended == (10, 30, 20, 60)
+
+
+def test_a_kill_on_the_way_changes_nothing(tmp_path):
+    class Killed(BaseException): ...
+
+    def kill(arrival, seconds, theta):
+        if arrival.gradient == 40:
+            raise Killed
+
+    for out in ("whole", "killed"):
+        train("quadratic", **SMALL, iterations=10, out=tmp_path / out)
+    whole = resume(tmp_path / "whole", iterations=20)
+    with pytest.raises(Killed):
+        resume(tmp_path / "killed", iterations=20, on_arrival=kill)
+    with pytest.raises(ConfigError, match=r"iterations: .* is not finished; go on with `afedpg resume"):
+        extend(tmp_path / "killed", "+5")
+    assert resume(tmp_path / "killed").sha256 == whole.sha256
+    assert replay(tmp_path / "killed").agrees
+
+
+def test_in_real_time_too(tmp_path):
+    out = tmp_path / "run"
+    train("quadratic", agents=1, iterations=10, engine="local", keep_reports=True, out=out)
+    assert resume(out, iterations="+10").gradients == 20
+    assert replay(out).agrees
+
+
+def test_the_command_line(tmp_path, capsys, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert (
+        main(["train", "quadratic", "--agents", "2", "--iterations", "5", "--schedule", "constant", "--out", "run"])
+        == 0
+    )
+    capsys.readouterr()
+    assert main(["resume", "run", "--iterations", "+5"]) == 0
+    told = capsys.readouterr()
+    assert told.err.startswith(
+        "5 iterations become 10: alpha and eta go on as in a run that was this long from the start, and so does theta, "
+        "bit for bit\nquadratic, afedpg, 2 agents, 10 parameters, 10 of 20 gradients done"
+    )
+    assert "20 gradients, " in told.out
+    assert main(["replay", "run"]) == 0
+
+
+@pytest.mark.parametrize(
+    ("iterations", "line"),
+    [
+        (10, "iterations: the run has 10 already, and 10 are not more; '\\+200' adds 200 to them"),
+        ("+0", "iterations: the run has 10 already, and 10 are not more"),
+        ("7", "iterations: the run has 10 already, and 7 are not more"),
+        ("-5", "iterations: '-5' is neither a number of iterations in all, as 300, nor one more, as \\+200"),
+        ("many", "iterations: 'many' is neither"),
+    ],
+)
+def test_what_makes_no_sense_is_named(tmp_path, iterations, line):
+    train("quadratic", **SMALL, iterations=10, out=tmp_path / "run")
+    before = (tmp_path / "run" / "run.toml").read_text()
+    with pytest.raises(ConfigError, match=line):
+        resume(tmp_path / "run", iterations=iterations)
+    assert (tmp_path / "run" / "run.toml").read_text() == before
+
+
+def test_own_schedules_are_given_again(tmp_path):
+    def slower(k, v):
+        return 0.1 / (k + 1)
+
+    train("quadratic", agents=2, iterations=10, eta=slower, out=tmp_path / "run")
+    with pytest.raises(ConfigError, match="own parts: eta"):
+        resume(tmp_path / "run", iterations="+5")
+    longer = resume(tmp_path / "run", Own(eta=slower), iterations="+5")
+    assert longer.sha256 == train("quadratic", agents=2, iterations=15, eta=slower).sha256
+
+
+def test_extensions_are_stages_of_the_schedule():
+    _, eta = schedules(Config(task="quadratic", agents=2, iterations=30, extended=(10, 20, 20, 40)))
+    assert isinstance(eta, LinearDecay)
+    assert [eta(k, k) / 0.03 for k in (19, 20, 39, 40, 60)] == pytest.approx([0.05, 0.5, 0.025, 1 / 3, 0.0])

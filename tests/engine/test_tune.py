@@ -1,0 +1,141 @@
+"""A search for settings: on seeds of its own, cut short by the median, gone on with, and a preset at its end."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from afedpg import train, tune
+from afedpg.cli import main
+from afedpg.errors import AfedpgError, ConfigError
+from afedpg.preset import load_preset
+from afedpg.runs import tune as tuning
+
+optuna = pytest.importorskip("optuna", reason="optuna is not installed")
+SMALL: dict[str, Any] = {"agents": 2, "iterations": 12}
+
+
+def seen_by(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+    """The configurations that are trained."""
+    seen = []
+    run = tuning.run
+
+    def noting(config: Any, **more: Any) -> Any:
+        seen.append(config)
+        return run(config, **more)
+
+    monkeypatch.setattr(tuning, "run", noting)
+    return seen
+
+
+def test_three_trials_on_seeds_that_judge_nothing_give_a_preset(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen, said = seen_by(monkeypatch), []
+    found = tune("quadratic", **SMALL, trials=3, out=tmp_path / "study", say=said.append)
+    assert (found.trials, found.pruned, len(seen), len(said)) == (3, 0, 9, 3)
+    assert [config.seed for config in seen] == [100, 101, 102] * 3
+    assert len({config.schedule.eta for config in seen}) == 3
+    assert set(found.settings) == {"eta", "alpha", "gamma", "gae_lambda"}
+    assert load_preset("quadratic", found.preset) == {**SMALL, **found.settings}
+    values = [float(line.split()[2].rstrip(",")) for line in said]
+    assert found.value == pytest.approx(max(values), rel=1e-5)
+    again = train("quadratic", preset=found.preset, seed=100)
+    assert again.gradients == 24
+
+
+def test_what_is_worth_is_the_mean_of_the_last_evaluations(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    seen = seen_by(monkeypatch)
+    found = tune("quadratic", **SMALL, trials=1, out=tmp_path / "study")
+    ends = [train("quadratic", **SMALL, **found.settings, seed=config.seed).evaluations[0].mean for config in seen]
+    assert found.value == pytest.approx(sum(ends) / 3)
+
+
+def test_a_trial_below_the_median_is_cut_short(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tuning, "SURE", 2)
+    seen = seen_by(monkeypatch)
+    found = tune("quadratic", **SMALL, trials=8, out=tmp_path / "study")
+    assert found.trials == 8
+    assert found.pruned > 0
+    assert len(seen) < 8 * 3
+
+
+def test_a_study_goes_on_with_its_own_settings_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    tune("quadratic", **SMALL, trials=2, out=tmp_path)
+    seen = seen_by(monkeypatch)
+    found = tune("quadratic", **SMALL, trials=3, out=tmp_path)
+    assert (found.trials, len(seen)) == (3, 3)
+    with pytest.raises(ConfigError, match="has a study of other settings"):
+        tune("quadratic", agents=3, iterations=12, trials=4, out=tmp_path)
+
+
+def test_an_interrupted_trial_does_not_count(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    run, calls = tuning.run, []
+
+    def interrupted(config: Any, **more: Any) -> Any:
+        calls.append(config)
+        if len(calls) == 5:
+            raise KeyboardInterrupt
+        return run(config, **more)
+
+    monkeypatch.setattr(tuning, "run", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        tune("quadratic", **SMALL, trials=3, out=tmp_path)
+    assert tune("quadratic", **SMALL, trials=2, out=tmp_path).trials == 2
+    assert len(calls) == 8
+
+
+def test_the_clipped_estimators_parameters_are_searched_and_given_ones_stay(tmp_path: Path) -> None:
+    settings = {"method": "afedppo", "agents": 2, "iterations": 2, "steps": 32, "hidden": (4,), "evaluate_episodes": 1}
+    fixed = {"gamma": 0.9, "estimator": "clipped:clip=0.1,epochs=1"}
+    found = tune("CartPole-v1", **settings, **fixed, trials=1, out=tmp_path)
+    assert set(found.settings) == {"estimator", "gae_lambda"}
+    assert found.settings["estimator"].startswith("clipped:clip=0.1,epochs=1,rate=")
+    assert "entropy=" in found.settings["estimator"]
+    assert load_preset("CartPole-v1", found.preset)["gamma"] == 0.9
+    with pytest.raises(ConfigError, match="all of them are given"):
+        tune("quadratic", eta=1.0, alpha=1.0, gamma=1.0, gae_lambda=1.0, out=tmp_path / "other")
+
+
+def test_the_command_searches_and_its_preset_trains(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    line = ["tune", "quadratic", "--agents", "2", "--iterations", "10", "--trials", "2"]
+    assert main(line) == 0
+    said = capsys.readouterr()
+    assert said.out.startswith("best of 2 trials, 0 of them cut short: ")
+    assert said.err.count("\n") == 2
+    advice = said.out.splitlines()[-1].partition(": afedpg ")[2].split()
+    assert main([*advice, "--json"]) == 0
+    assert main([*line, "--json"]) == 0
+    found = json.loads(capsys.readouterr().out.splitlines()[-1])
+    assert (found["trials"], found["preset"]) == (2, "tuned/quadratic-afedpg/best.toml")
+
+
+@pytest.mark.parametrize(
+    ("more", "what"),
+    [(["--trials", "0"], "trials: 0"), (["--minutes", "nan"], "minutes: nan"), (["--seed", "3"], "seed: a search"),
+     (["--eta", "-1"], "eta: -1.0 must be above 0")],
+)  # fmt: skip
+def test_bad_input_is_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str], more: list[str], what: str) -> None:
+    assert main(["tune", "quadratic", "--out", str(tmp_path / "study"), *more]) == 2
+    said = capsys.readouterr().err
+    assert said.startswith(f"afedpg: {what}")
+    assert said.count("\n") == 1
+    assert not (tmp_path / "study").exists()
+
+
+def test_a_file_that_is_no_study_and_a_missing_package_are_one_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "study.db").write_bytes(b"no database at all" * 100)
+    with pytest.raises(AfedpgError, match=r"cannot use .*study\.db as a study"):
+        tune("quadratic", **SMALL, trials=1, out=tmp_path)
+    monkeypatch.setitem(sys.modules, "optuna", None)
+    with pytest.raises(AfedpgError, match=r"pip install 'afedpg\[tune\]'"):
+        tune("quadratic", **SMALL, trials=1, out=tmp_path / "other")
