@@ -77,8 +77,8 @@ class SlowPpo:
                 if not self.first:
                     self.policy = self.adam("policy", theta, loss, first, fresh)
                 phi = self.value.clone().requires_grad_()
-                loss = ((self.outputs(phi, self.value_sizes, x[rows])[:, 0] - targets[rows]) ** 2).mean()
-                self.value = self.adam("value", phi, loss, first, fresh)
+                error = self.outputs(phi, self.value_sizes, x[rows])[:, 0] - targets[rows]
+                self.value = self.adam("value", phi, (error**2).mean() / 2, first, fresh)
         if self.first:
             self.first, self.steps = False, []
 
