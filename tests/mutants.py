@@ -485,6 +485,8 @@ MUTANTS = [
            f"{CLIPPED} honest"),
     Mutant("clipped: the values' gradient is shortened to half its length", "agent/estimators/clipped.py",
            ", max_norm=2 * self.max_norm,", ",", f"{CLIPPED} alone"),
+    Mutant("clipped: the first values see unscaled observations", "agent/work.py",
+           "rollout = rescaled(rollout, moments[OBSERVATIONS])", "pass", f"{CLIPPED} own_scaling"),
     Mutant("clipped: an episode goes on after every rollout", "agent/estimators/clipped.py",
            "goes_on = before > 0 and not (ended or rollout.restarted)", "goes_on = before > 0", f"{CLIPPED} joined"),
     Mutant("clipped: a rollout's end stays a cut", "agent/estimators/clipped.py",

@@ -232,6 +232,17 @@ def test_from_the_second_rollout_on_observations_are_scaled_by_the_agents_own_as
         alone.exchange()
 
 
+def test_the_first_values_are_fitted_under_the_rollouts_own_scaling(seen):
+    """Unscaled, they would be fitted to observations that never come again."""
+    alone = Alone(workload("Pendulum-v1"))
+    _, plain, _ = alone.work._sample(alone.state, 0, alone.part("policy"), {})
+    plain = replace(plain, raw=plain.raw.copy(), cut_observations=plain.cut_observations.copy())
+    scale, rollout = scaling(alone.exchange().moments["observations"], 3), seen[0]
+    np.testing.assert_array_equal(rollout.observations, [scale(raw) for raw in plain.raw])
+    np.testing.assert_array_equal(rollout.cut_observations, [scale(raw * 1.0) for raw in plain.cut_observations])
+    assert np.abs(rollout.observations.std(axis=0) - 1).max() < 1e-3
+
+
 def test_the_first_rollout_which_was_not_scaled_is_not_remembered():
     alone = Alone(workload())
     kept = []

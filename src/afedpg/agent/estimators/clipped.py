@@ -58,7 +58,7 @@ class Clipped(Averaging):
     rollouts: int = option(4, "K, the agent's last rollouts that every fit goes over", at_least=1, at_most=1024)
     max_kl: float = option(0.0, "the policy's epochs end beyond this KL; 0: never", at_least=0, at_most=1e3)
     max_norm: float = option(
-        0.5, "longer gradients of a minibatch are shortened to it; the values' are of half the square", above=0, at_most=1e9
+        0.5, "longer gradients of a minibatch are shortened to it; the values' of half the square", above=0, at_most=1e9
     )
     share: str = option("second", "which of Adam's moments agents share", choices=("both", "second", "none"))
     late_fetch = True
