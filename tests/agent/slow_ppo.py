@@ -21,6 +21,7 @@ class SlowPpo:
         self.shuffle = thaw(alone.state["clipped_stream"])
         self.epochs, self.minibatch, self.rate, self.clip, self.rollouts = epochs, minibatch, rate, clip, rollouts
         self.gamma, self.lam, self.max_norm = gamma, lam, max_norm
+        self.scaled = alone.work._tools.settings.scale_advantages
         self.steps, self.first = [], True  # of the last rollouts, each step as a tuple
 
     def outputs(self, theta, sizes, x):
@@ -63,7 +64,7 @@ class SlowPpo:
             running = delta + self.gamma * self.lam * running
             advantages[t] = running
         targets = torch.tensor(advantages + here)
-        A = torch.tensor((advantages - advantages.mean()) / advantages.std())
+        A = torch.tensor((advantages - advantages.mean()) / advantages.std() if self.scaled else advantages)
         x, a, old = (torch.stack([step[i] for step in self.steps]) for i in (0, 1, 5))
         first = {"policy": torch.zeros_like(self.policy), "value": torch.zeros_like(self.value)}
         fresh = 0

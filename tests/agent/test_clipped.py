@@ -84,10 +84,10 @@ def close(found, right, start, part=1e-3):
 
 @pytest.mark.parametrize("compute", ["native", "torch"])
 @pytest.mark.parametrize("task", TASKS)
-@pytest.mark.parametrize("rollouts", [1, 3])
-def test_alone_it_is_ppo(task, compute, rollouts, seen):
+@pytest.mark.parametrize(("rollouts", "scaled"), [(1, True), (3, True), (3, False)])
+def test_alone_it_is_ppo(task, compute, rollouts, scaled, seen):
     how = f"clipped:epochs=4,minibatch=20,rate=0.001,clip=0.01,rollouts={rollouts},decay=false"
-    alone = Alone(workload(task, compute=compute, estimator=how))
+    alone = Alone(workload(task, compute=compute, estimator=how, scale_advantages=scaled))
     slow = SlowPpo(alone, 4, 20, 1e-3, 0.01, rollouts)
     start = {name: alone.part(name).copy() for name in ("policy", "value")}
     for _ in range(6):

@@ -101,7 +101,8 @@ class Clipped(Averaging):
         shuffle = thaw(state["clipped_stream"])
         count = max(1, round(self.epochs * rollout.steps / joined.steps))
         passes = np.stack([shuffle.permutation(joined.steps) for _ in range(count)])
-        given = Objective(standardized(advantages), past["window_log_prob"], self.clip, self.entropy, False)
+        advantages = standardized(advantages) if tools.settings.scale_advantages else advantages
+        given = Objective(advantages, past["window_log_prob"], self.clip, self.entropy, False)
         # An agent's first fit is the critic's alone, and nobody remembers its rollout: observations were not scaled.
         learners = self._learners(tools, here)
         how = Adam(self._rate(tools, task) if fits else 0.0, self.max_norm, epsilon=EPSILON)
