@@ -347,7 +347,7 @@ def test_rollouts_joined_are_one_trajectory(data, steps, rollouts, count):
 
 @pytest.mark.parametrize("compute", ["native", "torch"])
 def test_a_fit_that_leaves_the_finite_numbers_moves_nothing_and_is_forgotten(compute, monkeypatch):
-    alone = Alone(workload(compute=compute))
+    alone = Alone(workload(compute=compute, scale_advantages=True))
     for _ in range(3):
         alone.exchange()
     before = alone.part("policy").copy()
