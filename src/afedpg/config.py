@@ -25,7 +25,7 @@ METHODS: dict[str, dict[str, Any]] = {  # with the settings that a method brings
     "a3c": {"estimator": "a3c", "segment": 32},
     "afedppo": {
         "estimator": "clipped", "schedule": "constant", "eta": 1.0, "steps": 0,
-        "activation": "tanh", "mean": "linear", "scale_rewards": True,
+        "activation": "tanh", "mean": "linear", "scale_rewards": True, "scale_advantages": False,
     },
 }  # fmt: skip
 SINGLE_AGENT = ("pg", "pg-plain")  # baselines of one agent

@@ -21,6 +21,7 @@ class SlowPpo:
         self.shuffle = thaw(alone.state["clipped_stream"])
         self.epochs, self.minibatch, self.rate, self.clip, self.rollouts = epochs, minibatch, rate, clip, rollouts
         self.gamma, self.lam, self.max_norm = gamma, lam, max_norm
+        self.scaled = alone.work._tools.settings.scale_advantages
         self.steps, self.first = [], True  # of the last rollouts, each step as a tuple
 
     def outputs(self, theta, sizes, x):
@@ -63,7 +64,7 @@ class SlowPpo:
             running = delta + self.gamma * self.lam * running
             advantages[t] = running
         targets = torch.tensor(advantages + here)
-        A = torch.tensor((advantages - advantages.mean()) / advantages.std())
+        A = torch.tensor((advantages - advantages.mean()) / advantages.std() if self.scaled else advantages)
         x, a, old = (torch.stack([step[i] for step in self.steps]) for i in (0, 1, 5))
         first = {"policy": torch.zeros_like(self.policy), "value": torch.zeros_like(self.value)}
         fresh = 0
@@ -77,8 +78,8 @@ class SlowPpo:
                 if not self.first:
                     self.policy = self.adam("policy", theta, loss, first, fresh)
                 phi = self.value.clone().requires_grad_()
-                loss = ((self.outputs(phi, self.value_sizes, x[rows])[:, 0] - targets[rows]) ** 2).mean()
-                self.value = self.adam("value", phi, loss, first, fresh)
+                error = self.outputs(phi, self.value_sizes, x[rows])[:, 0] - targets[rows]
+                self.value = self.adam("value", phi, (error**2).mean() / 2, first, fresh)
         if self.first:
             self.first, self.steps = False, []
 

@@ -84,10 +84,10 @@ def close(found, right, start, part=1e-3):
 
 @pytest.mark.parametrize("compute", ["native", "torch"])
 @pytest.mark.parametrize("task", TASKS)
-@pytest.mark.parametrize("rollouts", [1, 3])
-def test_alone_it_is_ppo(task, compute, rollouts, seen):
+@pytest.mark.parametrize(("rollouts", "scaled"), [(1, True), (3, True), (3, False)])
+def test_alone_it_is_ppo(task, compute, rollouts, scaled, seen):
     how = f"clipped:epochs=4,minibatch=20,rate=0.001,clip=0.01,rollouts={rollouts},decay=false"
-    alone = Alone(workload(task, compute=compute, estimator=how))
+    alone = Alone(workload(task, compute=compute, estimator=how, scale_advantages=scaled))
     slow = SlowPpo(alone, 4, 20, 1e-3, 0.01, rollouts)
     start = {name: alone.part(name).copy() for name in ("policy", "value")}
     for _ in range(6):
@@ -232,6 +232,17 @@ def test_from_the_second_rollout_on_observations_are_scaled_by_the_agents_own_as
         alone.exchange()
 
 
+def test_the_first_values_are_fitted_under_the_rollouts_own_scaling(seen):
+    """Unscaled, they would be fitted to observations that never come again."""
+    alone = Alone(workload("Pendulum-v1"))
+    _, plain, _ = alone.work._sample(alone.state, 0, alone.part("policy"), {})
+    plain = replace(plain, raw=plain.raw.copy(), cut_observations=plain.cut_observations.copy())
+    scale, rollout = scaling(alone.exchange().moments["observations"], 3), seen[0]
+    np.testing.assert_array_equal(rollout.observations, [scale(raw) for raw in plain.raw])
+    np.testing.assert_array_equal(rollout.cut_observations, [scale(raw * 1.0) for raw in plain.cut_observations])
+    assert np.abs(rollout.observations.std(axis=0) - 1).max() < 1e-3
+
+
 def test_the_first_rollout_which_was_not_scaled_is_not_remembered():
     alone = Alone(workload())
     kept = []
@@ -336,7 +347,7 @@ def test_rollouts_joined_are_one_trajectory(data, steps, rollouts, count):
 
 @pytest.mark.parametrize("compute", ["native", "torch"])
 def test_a_fit_that_leaves_the_finite_numbers_moves_nothing_and_is_forgotten(compute, monkeypatch):
-    alone = Alone(workload(compute=compute))
+    alone = Alone(workload(compute=compute, scale_advantages=True))
     for _ in range(3):
         alone.exchange()
     before = alone.part("policy").copy()

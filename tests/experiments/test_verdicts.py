@@ -15,11 +15,13 @@ from afedpg.experiments import (
     complexity_figure,
     global_time,
     heterogeneity,
+    learners,
     sample_speedup,
     timeline,
 )  # fmt: skip
 from afedpg.experiments.choices import Choices, Method
 from afedpg.experiments.curves import Curve, Key, Mean
+from afedpg.experiments.jobs import RunJob
 from afedpg.experiments.outcome import Verdict, rule, settle
 from afedpg.experiments.statistics import Interval
 from afedpg.experiments.studies import STUDIES, Curves, fit_range
@@ -32,6 +34,18 @@ def test_too_little_data_never_speaks() -> None:
     assert rule(enough=False, holds=True) == "not enough data"
     assert rule(enough=True, holds=True) == "holds"
     assert rule(enough=True, holds=False) == "does not hold"
+
+
+@pytest.mark.parametrize(("there", "long", "short"), [
+    (range(10), range(10), range(3)), ((0, 1, 2, 3, 7), range(4), range(3)), ((0, 1, 7), None, None),
+])  # fmt: skip
+def test_learners_are_judged_by_their_first_seeds(there, long, short, monkeypatch, tmp_path) -> None:
+    """Never by those that happen to be there."""
+    monkeypatch.setattr(RunJob, "finished", lambda job, out: job.settings.config.seed in there)
+    monkeypatch.setattr(learners, "_row", lambda cell, mine, _: (cell, [job.settings.config.seed for job in mine]))
+    found = learners.rows(Choices("full", tmp_path, 1, tasks=("hopper",)))
+    seeds = {study: next((mine for cell, mine in found if cell.study == study), None) for study in ("tasks", "teams")}
+    assert seeds == {"tasks": long and list(long), "teams": short and list(short)}
 
 
 @pytest.mark.parametrize(("answers", "ruling"), [

@@ -46,7 +46,7 @@ from afedpg.policy.mlp import MlpPolicy, Policy
 from afedpg.sampling.environments import Environments, MakeEnv, time_limit
 from afedpg.sampling.evaluate import MOST_STEPS, REMEDY, evaluate
 from afedpg.sampling.gymnasium import GymnasiumSampler, Sampler, start_sampling
-from afedpg.sampling.normalizer import moments_of
+from afedpg.sampling.normalizer import moments_of, rescaled
 from afedpg.sampling.rollout import Rollout, rollout_from_state, rollout_to_state
 from afedpg.sampling.spaces import BoxActions, Observations, choices_of
 from afedpg.seeding import branch, stream
@@ -176,6 +176,8 @@ class EnvironmentWorkload:
         moments: dict[str, Moments] = {}
         if self._agent.scale_observations:
             moments[OBSERVATIONS] = moments_of(rollout.raw)
+            if self.estimator.late_fetch and OBSERVATIONS not in task.statistics:
+                rollout = rescaled(rollout, moments[OBSERVATIONS])
         scaled = rollout
         if self._agent.scale_rewards:
             changed, moments[RETURNS], scaled = self._scaled(state, changed, task.statistics, rollout)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import takewhile
 
 import numpy as np
 from matplotlib.figure import Figure
@@ -26,6 +27,7 @@ ASKED = {  # study, task -> mean training return over the last 5%
 SOLVED = {  # without a preset: what at least 9 of 10 seeds must reach
     "CartPole-v1": 475, "Acrobot-v1": -100, "Pendulum-v1": -250, "Reacher-v5": -7, "Pusher-v5": -45,
 }  # fmt: skip
+FEWEST = 3  # seeds of a row
 LEFT_BEHIND = 0.5  # of the median
 WORST_CELL, WORST_LARGE = 0.7, 0.6  # of the best cell; with 32 agents
 COST = 1.3  # samples to 80% of one agent's end, of what one agent needs
@@ -45,15 +47,12 @@ class Row:
 
 
 def rows(choices: Choices) -> list[Row]:
-    """Of the cells whose runs are all there."""
+    """A cell's first seeds, as far as every one is there: none is left out that a later one stands for."""
     found: dict[Cell, list[RunJob]] = {}
     for cell, run in runs(choices):
         found.setdefault(cell, []).append(run)
-    return [_row(cell, mine, choices) for cell, mine in found.items() if mine and _all(mine, choices)]
-
-
-def _all(mine: Sequence[RunJob], choices: Choices) -> bool:
-    return all(run.finished(choices.out) for run in mine)
+    there = {cell: list(takewhile(lambda run: run.finished(choices.out), mine)) for cell, mine in found.items()}
+    return [_row(cell, mine, choices) for cell, mine in there.items() if len(mine) >= min(FEWEST, len(found[cell])) > 0]
 
 
 def _row(cell: Cell, mine: Sequence[RunJob], choices: Choices) -> Row:

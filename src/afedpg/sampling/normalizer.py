@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from afedpg.errors import AfedpgError
 from afedpg.messages import Moments, Vector
 from afedpg.policy.forward import scale_observation
+from afedpg.sampling.rollout import Rollout
 
 EPSILON = 1e-8  # keeps a quantity that never changes finite
 
@@ -54,3 +55,14 @@ def scaling(statistics: Moments | None, size: int) -> Scaling:
     if statistics.count < 2:
         return Scaling(size, np.empty(0), np.empty(0))
     return Scaling(size, mean, np.sqrt(m2 / statistics.count + EPSILON))
+
+
+def rescaled(rollout: Rollout, statistics: Moments) -> Rollout:
+    """A rollout whose observations were not scaled, as a critic will see them once they are."""
+    scale = scaling(statistics, rollout.raw.shape[1])
+
+    def table(raw: NDArray[np.float64]) -> Floats:
+        return np.array([scale(row) for row in raw], np.float32).reshape(raw.shape)
+
+    seen, beyond = table(rollout.raw), table(rollout.cut_observations.astype(np.float64))
+    return replace(rollout, observations=seen, cut_observations=beyond)

@@ -55,7 +55,9 @@ class Clipped(Averaging):
     entropy: float = option(0.0, "weight of the entropy", at_least=0, at_most=1e3)
     rollouts: int = option(4, "K, the agent's last rollouts that every fit goes over", at_least=1, at_most=1024)
     max_kl: float = option(0.0, "the policy's epochs end beyond this KL; 0: never", at_least=0, at_most=1e3)
-    max_norm: float = option(0.5, "longer gradients of a minibatch are shortened to it", above=0, at_most=1e9)
+    max_norm: float = option(
+        0.5, "longer gradients of a minibatch are shortened to it; the values' of half the square", above=0, at_most=1e9
+    )
     share: str = option("second", "which of Adam's moments agents share", choices=("both", "second", "none"))
     late_fetch = True
     own_critic = True
@@ -97,11 +99,13 @@ class Clipped(Averaging):
         shuffle = thaw(state["clipped_stream"])
         count = max(1, round(self.epochs * rollout.steps / joined.steps))
         passes = np.stack([shuffle.permutation(joined.steps) for _ in range(count)])
-        given = Objective(standardized(advantages), past["window_log_prob"], self.clip, self.entropy, False)
+        advantages = standardized(advantages) if tools.settings.scale_advantages else advantages
+        given = Objective(advantages, past["window_log_prob"], self.clip, self.entropy, False)
         # An agent's first fit is the critic's alone, and nobody remembers its rollout: observations were not scaled.
         learners = self._learners(tools, here)
         how = Adam(self._rate(tools, task) if fits else 0.0, self.max_norm, epsilon=EPSILON)
-        rates = how, how._replace(rate=self.rate)
+        # The kernels' error is the whole square, of which PPO takes half: what a gradient is compared with is doubled.
+        rates = how, how._replace(rate=self.rate, max_norm=2 * self.max_norm, epsilon=2 * EPSILON)
         work = optimize_in_torch if tools.kernels is None or tools.critic is None else _natively
         policy, value, told = work(tools, learners, rates, joined, given, targets, passes, self.minibatch, self.max_kl)
         if not fits:
@@ -142,11 +146,11 @@ class Clipped(Averaging):
 
         policy, value = here.policy.size, here.value.size
         zeros = np.zeros(policy + value, np.float32)
-        # no gradient is longer than max_norm: moments beyond it can only come from a lie
-        second = zeros if self.share == "none" else np.clip(here.moments[: zeros.size], 0, self.max_norm**2)
+        longest = 2 * self.max_norm  # of any gradient: moments beyond it can only come from a lie
+        second = zeros if self.share == "none" else np.clip(here.moments[: zeros.size], 0, longest**2)
         first = zeros
         if self.share == "both":
-            first = np.clip(here.moments[zeros.size : 2 * zeros.size], -self.max_norm, self.max_norm)
+            first = np.clip(here.moments[zeros.size : 2 * zeros.size], -longest, longest)
         steps = (0, 0) if self.share == "none" else tuple(int(np.clip(n, 0, 2**53)) for n in here.moments[-2:])
         counts = [(n, n if self.share == "both" else 0) for n in steps]
         return (
