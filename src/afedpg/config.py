@@ -30,7 +30,9 @@ METHODS: dict[str, dict[str, Any]] = {  # with the settings that a method brings
 }  # fmt: skip
 SINGLE_AGENT = ("pg", "pg-plain")  # baselines of one agent
 ESTIMATORS = ("gae", "reinforce", "a3c", "clipped", "natural")
-AGGREGATORS = ("each", "all", "rennala", "malenia", "fedbuff", "fedasync", "ringmaster", "clip-centred", "slots")
+AGGREGATORS = (
+    "each", "all", "rennala", "malenia", "fedbuff", "fedasync", "ringmaster", "newest", "clip-centred", "slots",
+)  # fmt: skip
 CODECS = ("float32",)
 ATTACKS = (
     "sign-flip", "scaled-sign-flip", "noise", "zeros", "copies", "poisoned-moments", "reward-flip", "random-actions",
