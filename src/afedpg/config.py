@@ -38,6 +38,8 @@ ATTACKS = (
     "sign-flip", "scaled-sign-flip", "noise", "zeros", "copies", "poisoned-moments", "reward-flip", "random-actions",
     "observation-noise", "alie", "ipm", "fedpg-attack", "largest-angle", "adaptive",
 )  # fmt: skip
+SCALINGS = ("shared", "local")
+SITES = ("gravity", "friction", "wind", "length", "reward")
 SCHEDULES = ("constant", "linear", "global", "fosp")
 ENGINES = ("virtual", "local", "ray", "grpc")  # grpc is what `afedpg server` runs
 TIMINGS = ("linear", "sqrt", "straggler", "leader", "equal", "list", "lognormal", "pareto", "trace")
@@ -49,7 +51,7 @@ STEPS_TOGETHER, SHORTEST_ROLLOUT = 1024, 16  # where T follows N: of all agents 
 PATHS = {"from_run": "RUN", "trace": "FILE"}  # settings that name a place, and what lies there
 PARTS = (  # kind, and the section it is a setting of
     ("method", None), ("aggregator", None), ("codec", None), ("estimator", "agent"), ("timing", "timing"),
-    ("attack", None),
+    ("attack", None), ("sites", "agent"),
 )  # fmt: skip
 
 
@@ -149,7 +151,8 @@ class AgentConfig:
         2, "passes over a rollout per fit of the mlp baseline", at_least=1, at_most=10_000, term=True
     )
     scale_advantages: bool = option(True, "advantages to zero mean, unit deviation within a report", term=True)
-    scale_observations: bool = option(True, "scale observations with statistics shared by the federation", term=True)
+    scale_observations: bool = option(True, "scale observations to zero mean and unit deviation", term=True)
+    scaling: str = option("shared", "by whose statistics: the federation's, or an agent's own", SCALINGS, term=True)
     scale_rewards: bool = option(
         False, "divide rewards by the deviation of the discounted return, shared by the federation", term=True
     )
@@ -164,6 +167,7 @@ class AgentConfig:
     )
     entropy: float = option(0.01, "a3c: weight of the entropy bonus", at_least=0, at_most=1e6, term=True)
     value_weight: float = option(0.5, "a3c: weight of the value loss", at_least=0, at_most=1e6, term=True)
+    sites: str = option("", "how environments differ between agents", parts=SITES, term=True)
     env_kwargs: dict[str, Any] = option(
         {}, "keyword arguments of gymnasium.make, or a TOML file with a table per agent"
     )
@@ -213,10 +217,7 @@ class RayConfig:
 
 @dataclass(frozen=True)
 class Config:
-    task: str = option(
-        "",
-        "a short name (hopper, halfcheetah, ...), a Gymnasium id or a synthetic problem",
-    )
+    task: str = option("", "a short name (hopper, halfcheetah, ...), a Gymnasium id or a synthetic problem")
     method: str = option("afedpg", "the algorithm: the server's rule", parts=tuple(METHODS))
     aggregator: str = option("", "when the server steps, and with which contributions; the method's", parts=AGGREGATORS)
     codec: str = option("float32", "how a contribution travels", parts=CODECS, term=True)

@@ -25,6 +25,8 @@ def add_commands(commands: Any) -> None:
     parser.add_argument("--kind", choices=kinds, default="both", help="how theta acts (default: both)")
     parser.add_argument("--seed", type=int, metavar="S", help="other episodes; without it the same ones every time")
     parser.add_argument("--video", metavar="FILE", help="also film the first deterministic episode, as .mp4 or .gif")
+    help = "every site by itself, where agents' environments differ; without it the mean and the worst"
+    parser.add_argument("--per-site", action="store_true", help=help)
     add_trust_code(parser)
     help = "reapply every recorded gradient and check that the parameters are identical"
     parser = command(commands, "replay", help, "afedpg replay runs/quadratic-afedpg-seed0", _replay)
@@ -46,7 +48,7 @@ def _evaluate(options: argparse.Namespace) -> int:
     if options.json:
         print(json.dumps([dataclasses.asdict(evaluation) for evaluation in evaluations]))
     else:
-        show_evaluations(evaluations)
+        show_evaluations(evaluations, options.per_site)
     return 0
 
 

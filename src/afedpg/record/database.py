@@ -217,7 +217,7 @@ def read_arrivals(path: Path) -> dict[str, NDArray[Any]]:
 
 
 def read_evaluations(path: Path) -> dict[str, NDArray[Any]]:
-    return read_table(path, "evaluations", "gradients")
+    return read_table(path, "evaluations", "gradients, rowid")
 
 
 def read_table(path: Path, table: str, order: str = "rowid") -> dict[str, NDArray[Any]]:

@@ -10,16 +10,16 @@ import numpy as np
 
 from afedpg.engine.process import one_thread
 from afedpg.errors import ConfigError
-from afedpg.messages import OBSERVATIONS, Evaluation
+from afedpg.messages import Evaluation
 from afedpg.record import checkpoint
 from afedpg.record import folder as folders
 from afedpg.record.trust import check_trust
 from afedpg.runs.parts import Own, check_own
 from afedpg.runs.stored import check_fit
 from afedpg.seeding import stream
-from afedpg.server.state import ServerState, from_tree
+from afedpg.server.state import ServerState, from_tree, local_statistics
 
-_ACTING = ("make_env", "make_policy", "estimator")  # the own parts that matter here; the server's do not
+_ACTING = ("make_env", "make_policy", "estimator", "sites")  # the own parts that matter here; the server's do not
 
 
 def evaluate_run(
@@ -48,7 +48,7 @@ def evaluate_run(
     config = replace(config, record=record, seed=config.seed if seed is None else seed)
     workload = own.workload(config)()
     check_fit(folder, server, workload.parameters)
-    return workload.evaluate(server.theta.astype(np.float32), server.statistics, server.iteration, fresh=True)
+    return workload.evaluate(server.theta.astype(np.float32), local_statistics(server), server.iteration, fresh=True)
 
 
 def film_run(
@@ -71,9 +71,9 @@ def film_run(
         raise ConfigError(f"video: {config.task} is a synthetic problem; there is nothing to see")
     server = _newest(folder)
     one_thread()
-    workload = EnvironmentWorkload(config, own.make_env, own.make_policy, own.estimator)
+    workload = EnvironmentWorkload(config, own.make_env, own.make_policy, own.estimator, own.sites)
     check_fit(folder, server, workload.parameters)
-    statistics = server.statistics.get(OBSERVATIONS) if config.agent.scale_observations else None
+    statistics = workload.scaled_at(0, local_statistics(server))
     theta = server.theta[: workload.policy.layout.size]
     env, film = workload.environments.make(0, render_mode="rgb_array"), Film()
     try:

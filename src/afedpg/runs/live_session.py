@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import dataclass, field
@@ -63,8 +63,13 @@ class LiveSession(Session):
             super()._evaluate()
         elif self._pending is None:
             theta = server.theta.astype(np.float32)
-            future = self._evaluator.submit(self.workload.evaluate, theta, server.statistics, server.iteration)
+            future = self._evaluator.submit(self.workload.evaluate, theta, self._statistics(), server.iteration)
             self._pending = (future, (server.iteration, server.gradients, server.samples, self.engine.seconds))
+
+    def _note(self, evaluations: Sequence[Evaluation], where: tuple[int, int, int, float]) -> None:
+        super()._note(evaluations, where)
+        if isinstance(self.engine, LiveEngine):
+            self.engine.sites = [(each.environment, each.kind, each.mean) for each in evaluations if each.environment]
 
     def _settle(self) -> None:
         if self._pending is None:

@@ -16,7 +16,7 @@ from afedpg.errors import AfedpgError, ConfigError
 from afedpg.messages import Evaluation, Statistics, Vector, Workload
 from afedpg.record import checkpoint
 from afedpg.runs.goals import Goals
-from afedpg.server.state import to_tree
+from afedpg.server.state import local_statistics, to_tree
 
 
 @dataclass(frozen=True)
@@ -112,8 +112,13 @@ class Session:
 
     def _evaluate(self) -> None:
         server = self.federation.server
-        evaluations = self.workload.evaluate(server.theta.astype(np.float32), server.statistics, server.iteration)
+        evaluations = self.workload.evaluate(server.theta.astype(np.float32), self._statistics(), server.iteration)
         self._note(evaluations, (server.iteration, server.gradients, server.samples, self.engine.seconds))
+
+    def _statistics(self) -> Statistics:
+        """What an evaluation scales by."""
+        server = self.federation.server
+        return local_statistics(server) if self.config.agent.scaling == "local" else server.statistics
 
     def _note(self, evaluations: Sequence[Evaluation], where: tuple[int, int, int, float]) -> None:
         """What theta was worth at (iteration, gradients, samples, seconds)."""

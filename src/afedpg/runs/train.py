@@ -31,6 +31,7 @@ from afedpg.validation import validate
 
 if TYPE_CHECKING:
     from afedpg.agent.estimators.estimator import Estimator
+    from afedpg.sampling.environments import OwnSites
 
 WORTH_A_WORKER = 50_000  # environment steps; a worker needs about as long to start as one core for these
 
@@ -45,6 +46,7 @@ def train(
     estimator: str | Estimator | None = None,
     aggregator: str | Aggregator | None = None,
     codec: str | Codec | None = None,
+    sites: str | OwnSites | None = None,
     make_env: MakeEnv | None = None,
     make_policy: MakePolicy | None = None,
     on_arrival: OnArrival | None = None,
@@ -66,6 +68,8 @@ def train(
         estimator: what an agent makes of its rollout, by name or as an object of your own.
         aggregator: when the server steps, by name or as an object of your own.
         codec: how a contribution travels, by name or as an object of your own.
+        sites: how environments differ between agents: by name, or a function (env, agent) -> env of your own, or an
+            object with the method site(agent).
         make_env: agent -> its gymnasium.Env, instead of the task of that name.
         make_policy: (observation space, action space) -> a torch module of your own.
         on_arrival: called with (arrival, seconds, theta) after each applied gradient.
@@ -82,7 +86,7 @@ def train(
             Agents that lie: attack, attackers.
             The policy: hidden, activation, mean, log_std.
             The gradient: steps, gamma, gae_lambda, baseline, baseline_hidden, baseline_rate, baseline_epochs,
-            scale_advantages, scale_observations, scale_rewards, horizon, segment, entropy, value_weight.
+            scale_advantages, scale_observations, scaling, scale_rewards, horizon, segment, entropy, value_weight.
             The code that computes: sampler, compute, device. The environment's arguments: env_kwargs.
             What is kept: checkpoint_seconds, keep_checkpoints, journal_mib, keep_reports, evaluate_every,
             evaluate_episodes, evaluate_kind.
@@ -95,7 +99,7 @@ def train(
     spawn.reached()
     given: dict[str, Any] = {
         "method": method, "alpha": alpha, "eta": eta, "timing": timing,
-        "estimator": estimator, "aggregator": aggregator, "codec": codec,
+        "estimator": estimator, "aggregator": aggregator, "codec": codec, "sites": sites,
     }  # fmt: skip
     plain = (str, int, float, np.generic)
     named = {name: value for name, value in given.items() if isinstance(value, plain)}
