@@ -234,12 +234,9 @@ class Config:
     dimension: int = option(10, "quadratic: number of parameters", at_least=1, at_most=1 << 28, term=True)
     noise: float = option(1.0, "quadratic: deviation of the gradient's noise", at_least=0, at_most=1e9, term=True)
     optima: tuple[float, ...] = option(
-        (),
-        "quadratic: the optima of agents 0, 1, ... in turn; without any, all have 1",
-        at_least=-1e9,
-        at_most=1e9,
+        (), "quadratic: the optima of agents 0, 1, ... in turn; without any, all have 1", at_least=-1e9, at_most=1e9,
         term=True,
-    )
+    )  # fmt: skip
     from_run: str = option("", "start from the theta and the statistics of this run")
     stop_at_return: float | None = option(None, "end early once training's mean return stays at this")
     stop_at_evaluation: float | None = option(None, "end early once theta's last five evaluations have this mean")
