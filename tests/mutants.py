@@ -28,6 +28,7 @@ PATIENCE = 120.0  # seconds; a mutation that makes the tests hang is killed too
 LAWS = "tests/server/test_server_laws.py"
 ROUNDS = "tests/server/test_rounds.py"
 RIVALS = "tests/server/test_rivals.py"
+FAMILIES = "tests/agent/test_site_families.py"
 REJECTION = "tests/server/test_rejection.py"
 AGGREGATORS = "tests/server/test_aggregators.py"
 MOMENTS = "tests/server/test_moments.py"
@@ -206,6 +207,18 @@ MUTANTS = [
            RIVALS),
     Mutant("fedasync's hinge begins one early", "server/rivals.py", "delay > self.bound:", "delay >= self.bound - 1:",
            RIVALS),
+    Mutant("newest keeps an agent's old contribution too", "server/rivals.py",
+           "total -= slots[given.agent][1:]", "pass", RIVALS),
+    Mutant("newest remembers the silent for ever", "server/rivals.py",
+           "if slot[0] >= oldest}", "if True}", RIVALS),
+    Mutant("a weight is lost on the way to the step", "server/fold.py",
+           "Direction(vector, use.factor)", "Direction(vector)", RIVALS),
+    Mutant("an environment is taken over from another site", "sampling/environments.py",
+           "if self._kind(old_id) == self._kind(agent_id):", "if self._make_env is None:", FAMILIES),
+    Mutant("the size of a body leaves its inertia", "sampling/sites.py",
+           "model.body_inertia[:] *= np.float64(factor) ** 5", "model.body_inertia[:] *= factor**3", FAMILIES),
+    Mutant("local scaling is the federation's", "agent/work.py",
+           'statistics = _statistics_in(state, _OWN)\n', 'pass\n', FAMILIES),
     Mutant("ringmaster uses a delay of R", "server/rivals.py",
            "if delay >= self.threshold:", "if delay > self.threshold:", RIVALS),
     Mutant("recomputing forgets what was unused", "runs/replay.py",

@@ -127,7 +127,27 @@ class SlowRingmaster:
         return None
 
 
+class SlowNewest:
+    """The mean over agents of what each said last, if that is not too long ago."""
+
+    per_step = 1
+
+    def __init__(self, most: float = 20.0) -> None:
+        self.most, self.said = most, {}
+
+    def report(self, report: Report, k: int, agents: set[int]) -> Answer:
+        self.said[report.agent_id] = (k, vector(report))
+        if k % len(agents) == 0:
+            self.said = {i: (at, g) for i, (at, g) in self.said.items() if k - at <= self.most * len(agents)}
+        return np.mean([g for _, g in self.said.values()], axis=0), [report], report.version
+
+    def left(self, k: int, agents: set[int]) -> Answer:
+        self.said = {i: said for i, said in self.said.items() if i in agents}
+        return None
+
+
 SLOW = {
+    "newest": SlowNewest,
     "rennala": SlowRennala, "malenia": SlowMalenia, "fedbuff": SlowFedBuff, "fedasync": SlowFedAsync,
     "ringmaster": SlowRingmaster,
 }  # fmt: skip

@@ -30,12 +30,16 @@ METHODS: dict[str, dict[str, Any]] = {  # with the settings that a method brings
 }  # fmt: skip
 SINGLE_AGENT = ("pg", "pg-plain")  # baselines of one agent
 ESTIMATORS = ("gae", "reinforce", "a3c", "clipped", "natural")
-AGGREGATORS = ("each", "all", "rennala", "malenia", "fedbuff", "fedasync", "ringmaster", "clip-centred", "slots")
+AGGREGATORS = (
+    "each", "all", "rennala", "malenia", "fedbuff", "fedasync", "ringmaster", "newest", "clip-centred", "slots",
+)  # fmt: skip
 CODECS = ("float32",)
 ATTACKS = (
     "sign-flip", "scaled-sign-flip", "noise", "zeros", "copies", "poisoned-moments", "reward-flip", "random-actions",
     "observation-noise", "alie", "ipm", "fedpg-attack", "largest-angle", "adaptive",
 )  # fmt: skip
+SCALINGS = ("shared", "local")
+SITES = ("gravity", "friction", "wind", "length", "reward")
 SCHEDULES = ("constant", "linear", "global", "fosp")
 ENGINES = ("virtual", "local", "ray", "grpc")  # grpc is what `afedpg server` runs
 TIMINGS = ("linear", "sqrt", "straggler", "leader", "equal", "list", "lognormal", "pareto", "trace")
@@ -48,7 +52,7 @@ PATHS = {"from_run": "RUN", "trace": "FILE"}  # settings that name a place, and 
 SET_BY_RUNS = ("own", "extended")  # settings that nobody gives
 PARTS = (  # kind, and the section it is a setting of
     ("method", None), ("aggregator", None), ("codec", None), ("estimator", "agent"), ("timing", "timing"),
-    ("attack", None),
+    ("attack", None), ("sites", "agent"),
 )  # fmt: skip
 
 
@@ -148,7 +152,8 @@ class AgentConfig:
         2, "passes over a rollout per fit of the mlp baseline", at_least=1, at_most=10_000, term=True
     )
     scale_advantages: bool = option(True, "advantages to zero mean, unit deviation within a report", term=True)
-    scale_observations: bool = option(True, "scale observations with statistics shared by the federation", term=True)
+    scale_observations: bool = option(True, "scale observations to zero mean and unit deviation", term=True)
+    scaling: str = option("shared", "by whose statistics: the federation's, or an agent's own", SCALINGS, term=True)
     scale_rewards: bool = option(
         False, "divide rewards by the deviation of the discounted return, shared by the federation", term=True
     )
@@ -163,6 +168,7 @@ class AgentConfig:
     )
     entropy: float = option(0.01, "a3c: weight of the entropy bonus", at_least=0, at_most=1e6, term=True)
     value_weight: float = option(0.5, "a3c: weight of the value loss", at_least=0, at_most=1e6, term=True)
+    sites: str = option("", "how environments differ between agents", parts=SITES, term=True)
     env_kwargs: dict[str, Any] = option(
         {}, "keyword arguments of gymnasium.make, or a TOML file with a table per agent"
     )
@@ -232,12 +238,9 @@ class Config:
     dimension: int = option(10, "quadratic: number of parameters", at_least=1, at_most=1 << 28, term=True)
     noise: float = option(1.0, "quadratic: deviation of the gradient's noise", at_least=0, at_most=1e9, term=True)
     optima: tuple[float, ...] = option(
-        (),
-        "quadratic: the optima of agents 0, 1, ... in turn; without any, all have 1",
-        at_least=-1e9,
-        at_most=1e9,
+        (), "quadratic: the optima of agents 0, 1, ... in turn; without any, all have 1", at_least=-1e9, at_most=1e9,
         term=True,
-    )
+    )  # fmt: skip
     from_run: str = option("", "start from the theta and the statistics of this run")
     stop_at_return: float | None = option(None, "end early once training's mean return stays at this")
     stop_at_evaluation: float | None = option(None, "end early once theta's last five evaluations have this mean")

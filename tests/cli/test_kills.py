@@ -85,7 +85,9 @@ def test_kill_9_of_the_whole_group_at_random_moments(method, workers, start_comm
         kills -= survive(start_command, tmp_path / str(attempt), settings, workers, kills, moments)
 
 
-@pytest.mark.parametrize("aggregator", ["rennala", "malenia", "fedbuff:size=5", "fedasync", "ringmaster:threshold=3"])
+@pytest.mark.parametrize(
+    "aggregator", ["rennala", "malenia", "fedbuff:size=5", "fedasync", "ringmaster:threshold=3", "newest"]
+)
 def test_kill_9_with_the_aggregators_of_other_methods(aggregator, start_command, tmp_path):
     """A batch that is open when the process dies is filled by the same contributions afterwards."""
     settings, attempt, kills = {**quadratic(iterations=700), "aggregator": aggregator}, 0, max(2, KILLS // 4)

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 
 from afedpg import train
 from afedpg.dashboard.app import make_app
+from afedpg.runs.session import Result
 
 PORT = 7444
 HOST = f"127.0.0.1:{PORT}"
@@ -58,5 +59,5 @@ def runs_of(app: Any) -> dict[str, dict[str, Any]]:
     return {run["name"]: run for run in ask(app, "/api/runs").json["runs"]}
 
 
-def small_run(out: Path, **settings: Any) -> None:
-    train("quadratic", out=out, **({"agents": 3, "iterations": 20} | settings))
+def small_run(out: Path, **settings: Any) -> Result:
+    return train("quadratic", out=out, **({"agents": 3, "iterations": 20} | settings))

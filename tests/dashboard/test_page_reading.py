@@ -117,3 +117,20 @@ def test_who_never_answered_is_not_done(tmp_path, serve, open_page):
     page = open_page(serve(tmp_path))
     page.wait_for_selector("#content:not([hidden])")
     assert page.locator("#agents tbody td:nth-child(2)").all_inner_texts() == ["done", "silent", "done"]
+
+
+def test_returns_per_site_are_in_a_table_with_their_mean_and_the_worst(tmp_path, serve, open_page):
+    small_run(tmp_path / "alike")
+    run = small_run(tmp_path / "sites", optima=(0.0, 1.0, 5.0))
+    page = open_page(serve(tmp_path))
+    page.wait_for_selector("#content:not([hidden])")
+    show(page, "alike")
+    page.wait_for_selector("#sites-card", state="hidden")
+    show(page, "sites")
+    page.wait_for_selector("#sites tbody tr:nth-child(3)")
+    rows = [row.split("\t") for row in page.locator("#sites tbody tr").all_inner_texts()]
+    assert [row[:2] for row in rows] == [[f"agent {number}", "exact"] for number in range(3)]
+    means = [evaluation.mean for evaluation in run.evaluations]
+    assert [float(row[2].replace("\u2212", "-")) for row in rows] == [float(f"{mean:.4g}") for mean in means]
+    note = page.locator("#sites-note").inner_text().replace("\u2212", "-")
+    assert f"worst {float(f'{min(means):.3g}'):g} on agent {means.index(min(means))}." in note

@@ -29,6 +29,7 @@ OTHER: dict[str, Any] = {  # another value for each setting, where the rule belo
 }  # fmt: skip
 OTHER |= {"optima": [1.0, 2.0], "transfer": "sqrt", "activation": "tanh", "mean": "linear"}
 OTHER |= {"extended": [5, 20]}
+OTHER |= {"sites": "gravity", "scaling": "local"}
 OTHER |= {"attack": "sign-flip", "attackers": [1]}
 NEEDS: dict[str, Any] = {  # what makes the other value valid
     "speeds": {"timing": "list"}, "transfer": {"latency": 1.0}, "attack": {"attackers": [1]},

@@ -42,6 +42,17 @@ CASES = {
     "fedbuff, pareto": {"aggregator": "fedbuff:size=3", "agents": 4, "iterations": 20, "timing": "pareto"},
     "fedasync": {"aggregator": "fedasync:law=hinge,bound=2", "agents": 4, "iterations": 20},
     "ringmaster": {"aggregator": "ringmaster:threshold=3", "agents": 4, "iterations": 20, "late": {"2": 7.5}},
+    "newest, drop": {"aggregator": "newest:most=2", "agents": 4, "iterations": 20, "drop": {"3": 9.5}},
+    "sites, local scaling": {
+        "task": "CartPole-v1",
+        "agents": 3,
+        "iterations": 20,
+        "steps": 32,
+        "hidden": (8,),
+        "sites": "length",
+        "scaling": "local",
+        "evaluate_episodes": 1,
+    },
     "slots, a flood of noise": {
         "agents": 4,
         "iterations": 20,

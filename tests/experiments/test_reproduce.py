@@ -345,8 +345,8 @@ def test_figures_left_out_are_named(monkeypatch: pytest.MonkeyPatch, capsys: pyt
     assert capsys.readouterr().err == left
     made.clear()
     assert reproduce("all", "--timing", "pareto") == 0
-    assert made == [id for id in EXPERIMENTS if id not in ("heterogeneity", "learners")]
-    left = "left out, as their timing models are not the one named: heterogeneity, learners\n"
+    assert made == [id for id in EXPERIMENTS if id not in ("heterogeneity", "sites", "learners")]
+    left = "left out, as their timing models are not the one named: heterogeneity, sites, learners\n"
     assert capsys.readouterr().err == left
 
 

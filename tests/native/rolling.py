@@ -32,8 +32,9 @@ class Pair:
         limit: int = 16,
         activation: str = "relu",
         mean: str = "tanh",
+        sites: str = "",
     ) -> None:
-        config = from_settings({"task": task, "agents": 4, "env_kwargs": kwargs or {}})
+        config = from_settings({"task": task, "agents": 4, "env_kwargs": kwargs or {}, "sites": sites})
         self.ours, self.theirs = (Environments(config, make_env, limit) for _ in range(2))
         observations, actions = self.ours.observations.size, self.ours.actions.size
         self.policy = MlpPolicy(observations, actions, gaussian=True, hidden=hidden, activation=activation, mean=mean)

@@ -132,3 +132,30 @@ def test_unlimited_episodes() -> None:
     _, rollout, _ = pair.native.sample(0, pair.native.start(0, 0), pair.theta, None)
     assert not rollout.truncated.any()
     assert rollout.lengths == ()
+
+
+SITES = [
+    *[(f"Hopper-v{version}", sites) for version in (4, 5) for sites in (
+        "gravity:values=[1,0.4]", "friction:values=[1,0.2]", "wind:values=[0,40]", "length:values=[1,1.3]",
+        "reward:weight=control,values=[1,50]", "reward:weight=healthy,values=[1,3]",
+    )],
+    ("Walker2d-v4", "length:values=[1,0.7]"), ("HalfCheetah-v4", "friction:values=[1,0.1]"),
+    ("Swimmer-v4", "wind:values=[0,3]"), ("Swimmer-v5", "length:values=[1,1.5]"), ("Ant-v4", "gravity:values=[1,0.3]"),
+    ("Humanoid-v4", "reward:values=[1,4]"), ("InvertedPendulum-v4", "length:values=[1,2]"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("task", "sites"), SITES)
+def test_a_site_is_the_same_to_both_samplers_and_another_than_the_task(task: str, sites: str) -> None:
+    pair = Pair(task, SHORT, steps=120, sites=sites)
+    seen = []
+    for agent in (0, 1):  # the task itself, and the site
+        ours = theirs = pair.native.start(seed=5, agent_id=0)
+        for _ in range(3):
+            found, native, _ = pair.native.sample(agent, ours, pair.theta, None)
+            expected, plain, _ = pair.plain.sample(agent, theirs, pair.theta, None)
+            assert_same_rollout(native, plain)
+            assert_same_state(found, expected)
+            ours, theirs = ours | found, theirs | expected
+        seen.append(np.concatenate([native.raw, native.rewards[:, None]], axis=1))
+    assert not np.array_equal(*seen)

@@ -121,3 +121,26 @@ def test_a_run_that_was_never_served_has_no_status(tmp_path: Path, capsys: pytes
     assert main(["status", str(tmp_path / "run")]) == 1
     assert "was never served" in capsys.readouterr().err
     assert sum(applied for applied, _, _ in read_counts(tmp_path / "run" / "run.db").values()) == 20
+
+
+def test_the_return_at_every_site_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    result = afedpg.train("quadratic", agents=2, iterations=20, optima=(0.0, 3.0), engine="local", out=tmp_path / "run")
+    text, document = said(capsys, tmp_path / "run")
+    means = [evaluation.mean for evaluation in result.evaluations]
+    assert document["sites"] == [["agent 0", "exact", means[0]], ["agent 1", "exact", means[1]]]
+    worst = means.index(min(means))
+    assert text.splitlines()[-1] == (
+        f"theta, exact: mean of 2 sites {sum(means) / 2:.6g}, worst {min(means):.6g} on agent {worst} "
+        f"(agent 0 {means[0]:.6g}, agent 1 {means[1]:.6g})"
+    )
+
+
+def test_a_server_that_runs_tells_the_returns_of_its_last_evaluation(tmp_path: Path) -> None:
+    settings = ("--iterations", 10**6, "--optima", "0,3", "--evaluate-every", 20)
+    with site(tmp_path, *settings) as federation:
+        federation.server()
+        for number in range(2):
+            federation.agent(number, "--seconds-per-gradient", 0.002)
+        wait_until(lambda: federation.gradients() > 400)
+        wait_until(lambda: len(federation.status()["sites"]) == 2)
+        assert [where for where, _, _ in federation.status()["sites"]] == ["agent 0", "agent 1"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 from dataclasses import replace
 
@@ -14,6 +15,8 @@ from hypothesis.extra.numpy import arrays
 from afedpg.config import from_settings
 from afedpg.messages import Moments, Report, Statistics, Stats, Task, TaskId
 from afedpg.protocol import federation_pb2 as pb
+from afedpg.runs.parts import configure
+from afedpg.sampling.environments import Environments
 from afedpg.transport.grpc import wire
 from afedpg.transport.grpc.terms import agree, terms
 from afedpg.transport.grpc.wire import Expected, Refused
@@ -145,6 +148,20 @@ def test_the_servers_terms_leave_an_agents_own_settings_alone() -> None:
     for wrong in ("[]", "{", '{"task": "evil"}', terms(server).replace("0.9", '"x"')):
         with pytest.raises(Refused):
             agree(own, wrong, 0, 0)
+
+
+def test_an_agents_site_is_the_servers_to_say_by_a_shipped_name_alone() -> None:
+    server = configure("hopper", None, {"agents": 3, "sites": "gravity", "scaling": "local"})
+    own = from_settings({"task": "hopper", "agents": 1})
+    agreed = agree(own, terms(server), agent_id=2, starts=0)
+    assert (agreed.agent.sites, agreed.agent.scaling) == ("gravity:count=3", "local")
+    model = Environments(agreed).of(2).env.unwrapped.model  # type: ignore[attr-defined]
+    assert model.opt.gravity[2] == pytest.approx(1.5 * -9.81)
+    assert agree(own, terms(from_settings({"task": "hopper"})), 0, 0).agent.sites == ""
+    for evil in ("evil.py:Site", "gravity:low=-1", "moon", "custom:evil.Site", 3):
+        text = json.dumps(json.loads(terms(server)) | {"sites": evil})
+        with pytest.raises(Refused, match=r"^settings: sites"):
+            agree(own, text, 0, 0)
 
 
 GOOD = Report(TaskId(0, 1), 0, np.ones(3, np.float32), 0, stats=Stats(1, (1.0,), (1,), {"loss": 0.5}))

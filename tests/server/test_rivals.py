@@ -14,7 +14,7 @@ from afedpg import config as configuration
 from afedpg import train
 from afedpg.config import Config, ScheduleConfig
 from afedpg.errors import ConfigError
-from afedpg.messages import Join, Leave, Report, Restart
+from afedpg.messages import Exchange, Group, Join, Leave, Report, Restart
 from afedpg.parts import build
 from afedpg.server.rules import RECIPES, make_rule
 from afedpg.server.shipped import AGGREGATORS
@@ -24,7 +24,7 @@ AGENTS, SIZE = 4, 3
 RIVALS = (
     "rennala:batch=3", "rennala:batch=1", "malenia:batch=9", "malenia:batch=4,most=2", "fedbuff:size=3",
     "fedbuff:size=2,law=polynomial", "fedasync", "fedasync:law=hinge,bound=1,slope=0.5", "fedasync:law=constant",
-    "ringmaster:threshold=2",
+    "ringmaster:threshold=2", "newest", "newest:most=1.5",
 )  # fmt: skip
 rivals = pytest.mark.parametrize("aggregator", RIVALS)
 HAPPENS = ["report"] * 20 + ["join", "join", "leave", "restart"]  # how often each, in proportion
@@ -200,3 +200,31 @@ def test_bad_parameters_get_one_line(text, line):
 
 def test_the_names_are_those_of_the_settings():
     assert tuple(AGGREGATORS) == configuration.AGGREGATORS
+
+
+def test_a_weight_multiplies_an_agents_step_and_not_its_values():
+    """A critic's parameters are values: a third of them is another critic, not a smaller share of it."""
+    exchange = Exchange((Group("policy", 2), Group("critic", 1, "parameters")))
+    config = Config("quadratic", agents=1, schedule=ScheduleConfig("constant", eta=1.0))
+    aggregator = build("aggregator", "fedasync:power=1", AGGREGATORS)
+    server = Fold(make_rule(config, RECIPES["pg-plain"], aggregator=aggregator, exchange=exchange), np.zeros(3))
+    task = server.tasks[0]
+    server.state.iteration += 2  # others were faster
+    server(answer(task, [3.0, 6.0, 5.0]))
+    np.testing.assert_allclose(server.theta, [1.0, 2.0, 5.0], rtol=1e-12)
+
+
+def test_newest_forgets_who_left_and_who_has_been_silent_for_too_long():
+    config = Config("quadratic", agents=2, dimension=1, schedule=ScheduleConfig("constant", eta=1.0))
+    aggregator = build("aggregator", "newest:most=2", AGGREGATORS)
+    server = Fold(make_rule(config, RECIPES["pg-plain"], aggregator=aggregator), np.zeros(1), agents=2)
+
+    def step_after(agent, gradient):
+        before = server.theta
+        server.answer(agent, [gradient])
+        return float((server.theta - before)[0])
+
+    assert [step_after(1, 4.0), *(step_after(0, 2.0) for _ in range(6))] == [4.0, 3.0, 3.0, 3.0, 3.0, 3.0, 2.0]
+    assert step_after(1, 4.0) == 3.0
+    server(Leave(1))
+    assert step_after(0, 2.0) == 2.0

@@ -43,7 +43,7 @@ from afedpg.messages import (
 )
 from afedpg.parts import build
 from afedpg.policy.mlp import MlpPolicy, Policy
-from afedpg.sampling.environments import Environments, MakeEnv, time_limit
+from afedpg.sampling.environments import Environments, MakeEnv, OwnSites, time_limit
 from afedpg.sampling.evaluate import MOST_STEPS, REMEDY, evaluate
 from afedpg.sampling.gymnasium import GymnasiumSampler, Sampler, start_sampling
 from afedpg.sampling.normalizer import moments_of, rescaled
@@ -54,6 +54,7 @@ from afedpg.server.moments import merge
 from afedpg.server.schedules import shorter
 from afedpg.server.state import statistics_from_tree, statistics_to_tree
 
+_OF_TASK, _OWN = "task_", "own_"  # what the keys of statistics begin with in an agent's state: its last Task's, its own
 _log = logging.getLogger("afedpg")
 
 if TYPE_CHECKING:
@@ -66,8 +67,9 @@ class EnvironmentWorkload:
 
     config.agent.env_kwargs are gymnasium.make's arguments for every agent; `agents` in it may hold a table per agent
     that is laid over them: {"frame_skip": 4, "agents": {"0": {"gravity": -9.8}, "1": {"gravity": -3.7}}}. `gravity`,
-    `friction` and `wind` work for every MuJoCo task. `make_env(agent_id)` replaces all of it, `make_policy(observation
-    space, action space)` the MLP policies.
+    `friction` and `wind` work for every MuJoCo task. config.agent.sites, or an object or function of the user's own,
+    changes each agent's environment after it was made. `make_env(agent_id)` replaces all of it,
+    `make_policy(observation space, action space)` the MLP policies.
     """
 
     def __init__(
@@ -76,11 +78,12 @@ class EnvironmentWorkload:
         make_env: MakeEnv | None = None,
         make_policy: MakePolicy | None = None,
         estimator: Estimator | None = None,
+        sites: OwnSites | None = None,
     ) -> None:
         self._config, self.make_policy = config, make_policy
         self._said_cut = False
         self._earlier: dict[int, Tools] = {}
-        self.environments = Environments(config, make_env)
+        self.environments = Environments(config, make_env, sites=sites)
         self._agent = _for_observations(config, self.environments.observations)
         self.estimator: Estimator = estimator or build("estimator", config.agent.estimator, SHIPPED)
         self.policy = build_policy(config, self.environments, self.estimator, make_policy)
@@ -158,7 +161,7 @@ class EnvironmentWorkload:
         """Where it fetches late, samples with its own policy, scaled by its last Task's statistics and its own."""
         if not self.estimator.late_fetch or "theta" not in state or "rollout_rewards" in state:
             return state
-        changed, rollout, extra = self._sample(state, agent_id, state["theta"], _statistics_in(state))
+        changed, rollout, extra = self._sample(state, agent_id, state["theta"], _statistics_in(state, _OF_TASK))
         return {**state, **changed, **rollout_to_state(rollout, extra)}
 
     def work(self, state: AgentState, task: Task) -> tuple[AgentState, Report]:
@@ -175,15 +178,18 @@ class EnvironmentWorkload:
         rollout = replace(rollout, restarted="restarted" in extra)
         moments: dict[str, Moments] = {}
         if self._agent.scale_observations:
-            moments[OBSERVATIONS] = moments_of(rollout.raw)
+            new = moments[OBSERVATIONS] = moments_of(rollout.raw)
             if self.estimator.late_fetch and OBSERVATIONS not in task.statistics:
-                rollout = rescaled(rollout, moments[OBSERVATIONS])
+                rollout = rescaled(rollout, new)
+            if self._agent.scaling == "local":
+                own = _statistics_in(state, _OWN).get(OBSERVATIONS)
+                changed = {**changed, **_statistics_to_state({OBSERVATIONS: merge(own, new)}, _OWN)}
         scaled = rollout
         if self._agent.scale_rewards:
             changed, moments[RETURNS], scaled = self._scaled(state, changed, task.statistics, rollout)
         fitted, contribution = self.estimator.estimate(self._tools_at(task.version), state | changed, task, scaled)
         if self.estimator.late_fetch:  # with its own, or an agent's second rollout would not be scaled at all
-            fitted = {**fitted, **_statistics_to_state(with_own(task.statistics, moments))}
+            fitted = {**fitted, **_statistics_to_state(with_own(task.statistics, moments), _OF_TASK)}
         report = Report(
             task_id=task.task_id,
             agent_id=task.agent_id,
@@ -207,6 +213,8 @@ class EnvironmentWorkload:
     def _sample(
         self, state: AgentState, agent_id: int, policy: Floats, statistics: Statistics
     ) -> tuple[AgentState, Rollout, dict[str, float]]:
+        if self._agent.scaling == "local":
+            statistics = _statistics_in(state, _OWN)
         scaled_by = statistics.get(OBSERVATIONS) if self._agent.scale_observations else None
         return self._sampler.sample(agent_id, state, policy, scaled_by)
 
@@ -238,14 +246,27 @@ class EnvironmentWorkload:
         """theta on every environment that differs from the others, as `evaluate_kind` says."""
         record = self._config.record
         kinds = ("sampled", "deterministic") if record.evaluate_kind == "both" else (record.evaluate_kind,)
-        scaled_by = statistics.get(OBSERVATIONS) if self._agent.scale_observations else None
         theta = theta[: self.policy.layout.size]
         seed = self._config.seed
         return [
-            self._evaluate(theta, scaled_by, agent_id, where, kind, stream(seed, occasion, agent_id, iteration))
+            self._evaluate(
+                theta,
+                self.scaled_at(agent_id, statistics),
+                agent_id,
+                where,
+                kind,
+                stream(seed, occasion, agent_id, iteration),
+            )
             for agent_id, where in self.environments.distinct()
             for kind in kinds
         ]
+
+    def scaled_at(self, agent_id: int, statistics: Statistics) -> Moments | None:
+        """By what observations are scaled when theta is evaluated in that agent's environment."""
+        if not self._agent.scale_observations:
+            return None
+        shared = statistics.get(OBSERVATIONS)
+        return statistics.get(f"{OBSERVATIONS}/{agent_id}", shared) if self._agent.scaling == "local" else shared
 
     def _evaluate(
         self,
@@ -291,12 +312,12 @@ def with_own(statistics: Statistics, own: Mapping[str, Moments]) -> Statistics:
     return {**statistics, **{name: merge(statistics.get(name), new) for name, new in own.items()}}
 
 
-def _statistics_to_state(statistics: Statistics) -> AgentState:
-    return {f"task_{key}": array for key, array in statistics_to_tree(statistics).items()}
+def _statistics_to_state(statistics: Statistics, whose: str) -> AgentState:
+    return {f"{whose}{key}": array for key, array in statistics_to_tree(statistics).items()}
 
 
-def _statistics_in(state: AgentState) -> Statistics:
-    return statistics_from_tree({key[5:]: array for key, array in state.items() if key.startswith("task_")})
+def _statistics_in(state: AgentState, whose: str) -> Statistics:
+    return statistics_from_tree({key[len(whose) :]: array for key, array in state.items() if key.startswith(whose)})
 
 
 def choose_sampler(config: Config, environments: Environments, policy: Policy, estimator: Estimator) -> Sampler:

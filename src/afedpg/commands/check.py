@@ -19,7 +19,7 @@ def add_commands(commands: Any) -> None:
     help = "play 1,000 steps of a task and say what a run would find: spaces, speed, rewards, episodes, determinism"
     parser = command(commands, "check", help, "afedpg check CartPole-v1", _check)
     parser.add_argument("task", metavar="TASK", help="a short name (hopper, ...), a Gymnasium id, or MODULE:ID")
-    add_own_settings(parser, "agents", "seed", "env_kwargs", "max_episode_steps")
+    add_own_settings(parser, "agents", "seed", "env_kwargs", "max_episode_steps", "sites")
 
 
 def _check(options: argparse.Namespace) -> int:

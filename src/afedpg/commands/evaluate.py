@@ -31,6 +31,8 @@ def add_commands(commands: Any) -> None:
     add_own_settings(parser, "env_kwargs")
     add_policy(parser)
     parser.add_argument("--video", metavar="FILE", help="also film the first deterministic episode, as .mp4 or .gif")
+    help = "every site by itself, where agents' environments differ; without it the mean and the worst"
+    parser.add_argument("--per-site", action="store_true", help=help)
     add_trust_code(parser)
     help = "reapply every recorded gradient and check that the parameters are identical"
     parser = command(commands, "replay", help, "afedpg replay runs/quadratic-afedpg-seed0", _replay)
@@ -60,7 +62,7 @@ def _evaluate(options: argparse.Namespace) -> int:
         which = said[0].partition(" ")[0]
         print(json.dumps([{**dataclasses.asdict(evaluation), "which": which} for evaluation in evaluations]))
     else:
-        show_evaluations(evaluations)
+        show_evaluations(evaluations, options.per_site)
     return 0
 
 

@@ -128,7 +128,7 @@ def _add_agent(commands: Any) -> None:
     parser.add_argument("--connect", metavar="HOST:PORT", required=True, help="the server")
     _add_identity(parser, "this agent's folder of `afedpg certs`")
     parser.add_argument("--name", default="", help="who this is, with --insecure; otherwise the certificate says")
-    add_own_settings(parser, "env_kwargs", "device", "sampler", "compute", "estimator", "codec")
+    add_own_settings(parser, "env_kwargs", "device", "sampler", "compute", "estimator", "codec", "sites")
     parser.add_argument(
         "--state", metavar="FILE", help="keep this agent's state here, so that a restart goes on with it"
     )

@@ -15,14 +15,26 @@ if TYPE_CHECKING:
     from afedpg.runs.result import Result
 
 
-def show_evaluations(evaluations: Sequence[Evaluation]) -> None:
+def show_evaluations(evaluations: Sequence[Evaluation], per_site: bool = True) -> None:
+    """Where agents have environments of their own, also the mean over them and the worst; without `per_site` no more
+    than that.
+    """
+    from afedpg.record.returns import mean_and_worst
+
+    kinds: dict[str, dict[str, float]] = {}
     for evaluation in evaluations:
+        kinds.setdefault(evaluation.kind, {})[evaluation.environment] = evaluation.mean
+    several = len({evaluation.environment for evaluation in evaluations}) > 1
+    for evaluation in evaluations if per_site or not several else ():
         where = f" on {evaluation.environment}" if evaluation.environment else ""
         line = f"theta, {evaluation.kind}{where}: {evaluation.mean:.6g}"
         if evaluation.low is not None and evaluation.high is not None and evaluation.episodes:
             line += f"; 95% interval of the mean {evaluation.low:.6g} to {evaluation.high:.6g}"
             line += f", deviation {evaluation.std:.4g}, {evaluation.episodes} episodes"
         print(line)
+    for kind, sites in kinds.items() if several else ():
+        mean, worst = mean_and_worst(sites)
+        print(f"theta, {kind}, mean of {len(sites)} sites: {mean:.6g}; worst, {worst}: {sites[worst]:.6g}")
 
 
 def report(options: argparse.Namespace, result: Result) -> None:

@@ -16,7 +16,7 @@ KINDS = tuple(kind for kind, _ in PARTS)
 
 
 def add_commands(commands: Any) -> None:
-    help = "list methods, estimators, aggregators, codecs and timing models, with the parameters of each"
+    help = "list methods, estimators, aggregators, codecs, timing models and sites, with the parameters of each"
     parser = command(commands, "parts", help, "afedpg parts aggregator", _parts)
     parser.add_argument("kind", nargs="?", metavar="KIND", help=f"one of {', '.join(KINDS)}; default: all")
     parser.add_argument("name", nargs="?", metavar="NAME", help="one of them, or FILE.py:NAME of your own")
@@ -65,6 +65,10 @@ def _shipped(kind: str) -> Mapping[str, Any]:
         from afedpg.agent.attacks.shipped import SHIPPED as ATTACKS
 
         return ATTACKS
+    if kind == "sites":
+        from afedpg.sampling.sites import FAMILIES
+
+        return FAMILIES
     of: dict[str, Mapping[str, Any]] = {
         "method": RECIPES, "aggregator": AGGREGATORS, "codec": CODECS, "timing": dict.fromkeys(TIMINGS),
     }  # fmt: skip

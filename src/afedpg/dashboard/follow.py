@@ -12,7 +12,18 @@ from afedpg.dashboard.agent_returns import AgentReturns
 from afedpg.dashboard.buckets import Concurrency, Curves
 from afedpg.dashboard.catalog import Entry, videos_of
 from afedpg.dashboard.members import Members
-from afedpg.dashboard.tail import Evaluated, Rejection, Rows, Status, Tail, Waits, columns, read_window, theta_returns
+from afedpg.dashboard.tail import (
+    Evaluated,
+    Rejection,
+    Rows,
+    Status,
+    Tail,
+    Waits,
+    columns,
+    read_window,
+    site_returns,
+    theta_returns,
+)
 from afedpg.dashboard.timeline import Open, timeline
 from afedpg.errors import AfedpgError
 
@@ -152,6 +163,7 @@ class Follower:
             "delays": self._members.histogram(), "agent_returns": self._agent_returns.points(),
             "agents": self._members.table(config, self._status, self._waits, self._state, self._now()),
             "evaluations": theta_returns(self._evaluations.values()),
+            "sites": site_returns(self._evaluations.values()),
             "rejected": {"count": self._refused, "reasons": self._reasons.most_common(), "newest": newest},
             "unused": self._members.unused.total(), "videos": self._videos,
         }  # fmt: skip

@@ -26,6 +26,7 @@ COLUMNS = (
 )  # fmt: skip
 ALWAYS = [place for place, name in enumerate(COLUMNS) if name not in MEASURED]
 LARGEST = 2.0**62
+MOST_SITES, LONGEST_NAME = 1000, 100  # shown one by one; characters of a site's name
 _ARRIVALS = f"SELECT {', '.join(COLUMNS)} FROM arrivals WHERE gradient > ? ORDER BY gradient LIMIT {CHUNK}"
 _LAST = f"SELECT {', '.join(COLUMNS)} FROM arrivals WHERE gradient = ?"
 _REJECTED = f"""SELECT sequence, seconds, iteration, agent, reason FROM rejected
@@ -79,6 +80,17 @@ def theta_returns(evaluations: Iterable[Evaluated]) -> list[tuple[Any, ...]]:
         numbers = (None if value is None or not isfinite(value) else value for value in (mean, *interval))
         found.append((*same[-1][1:6], *numbers))
     return found
+
+
+def site_returns(evaluations: Iterable[Evaluated]) -> list[tuple[Any, ...]]:
+    """(site, kind, mean, low, high) of the newest evaluation, where agents have environments of their own."""
+    known = [evaluation for evaluation in evaluations if evaluation.environment]
+    newest = max((evaluation.gradients for evaluation in known), default=0)
+    return [
+        (e.environment[:LONGEST_NAME], e.kind, *(v if v is not None and isfinite(v) else None for v in e[7:]))
+        for e in known
+        if e.gradients == newest
+    ][:MOST_SITES]
 
 
 class _Dropped(NamedTuple):

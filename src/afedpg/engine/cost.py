@@ -24,6 +24,7 @@ class Cost:
     memory: int  # bytes, of this process and the workers it starts
     disk: int  # bytes, at most
     done: int = 0  # gradients of an earlier session
+    objective: str = ""  # whose returns are optimized, where agents differ
 
 
 def check_memory(config: Config, workload: Workload, rule: ServerRule, workers: int, store: int = 0) -> Cost:
@@ -42,7 +43,17 @@ def check_memory(config: Config, workload: Workload, rule: ServerRule, workers: 
     if not config.record.keep_reports:
         journal = min(journal, round((config.record.keep_checkpoints + 1) * config.record.journal_mib * 2**20))
     memory += _resident()
-    return Cost(config.gradients, vector, memory, stored + journal + 200 * config.gradients)
+    disk = stored + journal + 200 * config.gradients
+    return Cost(config.gradients, vector, memory, disk, objective=_objective(config, rule))
+
+
+def _objective(config: Config, rule: ServerRule) -> str:
+    given = {entry.partition(":")[0] for entry in config.own}
+    alike = not (config.agent.sites or config.agent.env_kwargs.get("agents") or given & {"sites", "make_env"})
+    if alike and len(set(config.optima)) < 2:
+        return ""
+    fair = rule.aggregator.weigh == "agents"
+    return "the mean over agents, however often each arrives" if fair else "a mean weighted by arrivals"
 
 
 def _resident() -> int:

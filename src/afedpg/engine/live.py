@@ -20,7 +20,7 @@ from typing import Any, Protocol
 
 from afedpg.config import NetworkConfig
 from afedpg.engine.federation import Federation
-from afedpg.engine.members import LONGEST_PAUSE, Member, Port, describe
+from afedpg.engine.members import LONGEST_PAUSE, Member, Port, SiteReturn, describe
 from afedpg.engine.own_schedules import BadSchedule
 from afedpg.engine.stall import Stall
 from afedpg.engine.trace import TraceWriter
@@ -76,6 +76,7 @@ class LiveEngine:
     _started: float = field(default_factory=time.monotonic)
     _opened: float = field(default_factory=time.monotonic)  # the present round
     _round: int = -1
+    sites: list[SiteReturn] = field(default_factory=list)
     _noted: float = 0.0  # when the status was last written
     _failure: BaseException | None = None
     _finished: Callable[[], bool] = lambda: False
@@ -316,7 +317,7 @@ class LiveEngine:
                 self.fail(error)
 
     def status(self) -> str:
-        return describe(self.federation.server, self.members, self.seconds, self.rate)
+        return describe(self.federation.server, self.members, self.seconds, self.rate, self.sites)
 
     @property
     def rate(self) -> float:

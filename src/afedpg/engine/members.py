@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -50,7 +51,16 @@ class Member:
         self.compute_seconds += weight * (seconds - self.compute_seconds)
 
 
-def describe(server: ServerState, members: dict[int, Member], seconds: float, rate: float) -> str:
+SiteReturn = tuple[str, str, float]  # of theta's newest evaluation: site, kind, mean
+
+
+def describe(
+    server: ServerState,
+    members: dict[int, Member],
+    seconds: float,
+    rate: float,
+    sites: Sequence[SiteReturn] = (),
+) -> str:
     """Who takes part, how late, how fast, how much: the live server's state as JSON."""
     now = time.monotonic()
     present = [members[agent_id] for agent_id in sorted(members)]
@@ -64,6 +74,7 @@ def describe(server: ServerState, members: dict[int, Member], seconds: float, ra
         "gradients_per_second": rate,
         "rejected": sum(member.rejected for member in present),
         "unused": sum(member.unused for member in present),
+        "sites": list(sites),
         "agents": [_describe_member(member, now, member.agent_id in server.outstanding) for member in present],
     }
     return json.dumps(document)

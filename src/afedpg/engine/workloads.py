@@ -18,6 +18,7 @@ from afedpg.problems import ProblemWorkload, make_problem, make_sites
 if TYPE_CHECKING:
     from afedpg.agent.attacks.worlds import World
     from afedpg.agent.estimators.estimator import Estimator
+    from afedpg.sampling.environments import OwnSites
 
 MakeEnv = Callable[[int], Any]  # agent -> its gymnasium.Env
 MakePolicy = Callable[[Any, Any], Any]  # observation space, action space -> a torch module; see policy/own.py
@@ -71,6 +72,7 @@ class BuildWorkload:
     make_policy: MakePolicy | None = None
     estimator: Estimator | None = None
     codec: Codec | None = None
+    sites: OwnSites | None = None
 
     def __call__(self) -> Workload:
         workload = self._bare()
@@ -84,7 +86,7 @@ class BuildWorkload:
             return ProblemWorkload(make_problem(self.config), self.config.seed, sites=make_sites(self.config))
         from afedpg.agent.work import EnvironmentWorkload  # Gymnasium, which a synthetic problem does not need
 
-        return EnvironmentWorkload(self.config, self.make_env, self.make_policy, self.estimator)
+        return EnvironmentWorkload(self.config, self.make_env, self.make_policy, self.estimator, self.sites)
 
     def _attacked(self, honest: Workload) -> Workload:
         """With liars among the agents. Those that know everything are the virtual engine's."""
@@ -110,7 +112,7 @@ class BuildWorkload:
         config = self.config
         if config.synthetic:
             return ProblemWorkload(ChangedProblem(make_problem(config), world), config.seed)
-        make_env = ChangedEnvironments(config, self.make_env, world)
+        make_env = ChangedEnvironments(config, self.make_env, world, self.sites)
         plain = replace(config, agent=replace(config.agent, sampler="gymnasium"))  # the native one knows no other world
         return replace(self, config=plain, make_env=make_env)._bare()
 
@@ -123,10 +125,11 @@ class BuildWorkload:
 
     def check_portable(self) -> None:
         """Found out here rather than in a process that cannot start."""
-        for name in ("make_env", "make_policy", "estimator", "codec"):
+        for name in ("make_env", "make_policy", "estimator", "codec", "sites"):
             part = getattr(self, name)
+            function = part is None or hasattr(part, "__name__") or name.startswith("make")
             try:
-                check_importable(name, part if name.startswith("make") or part is None else type(part))
+                check_importable(name, part if function else type(part))
             except (pickle.PicklingError, AttributeError, TypeError) as error:
                 raise ConfigError(
                     f"{name}: other processes import it by name, so it must be defined at the top level "

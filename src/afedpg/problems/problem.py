@@ -94,8 +94,10 @@ class ProblemWorkload:
     def evaluate(
         self, theta: Floats, statistics: Statistics, iteration: int, occasion: Occasion = "evaluation"
     ) -> list[Evaluation]:
-        value = self.problem.value(theta.astype(np.float64))
-        return [Evaluation("exact", value, low=value, high=value)]
+        """The problem's value; where agents differ, that of each one's."""
+        every = {f"agent {agent_id}": site for agent_id, site in enumerate(self.sites)} or {"": self.problem}
+        values = {where: problem.value(theta.astype(np.float64)) for where, problem in every.items()}
+        return [Evaluation("exact", value, low=value, high=value, environment=w) for w, value in values.items()]
 
     def export(self, theta: Floats, statistics: Statistics) -> tuple[dict[str, NDArray[Any]], dict[str, str]]:
         return {"theta": theta}, {"problem": type(self.problem).__name__}

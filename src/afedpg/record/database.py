@@ -217,7 +217,7 @@ def read_arrivals(path: Path) -> dict[str, NDArray[Any]]:
 
 
 def read_evaluations(path: Path) -> dict[str, NDArray[Any]]:
-    return read_table(path, "evaluations", "gradients")
+    return read_table(path, "evaluations", "gradients, rowid")
 
 
 def evaluation_of(rows: Mapping[str, NDArray[Any]], row: int) -> Evaluation:

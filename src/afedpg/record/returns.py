@@ -8,9 +8,9 @@ Of theta: its last evaluation.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from math import isfinite
+from math import fsum, isfinite
 from pathlib import Path
 
 from afedpg.messages import Arrival
@@ -21,7 +21,8 @@ PER_AGENT = 2  # gradients with an episode's end that count at least
 TRAINING = "training, last 5%"  # what it is called
 HISTORY = 256  # points of a whole run, at most
 _ENDED = "FROM arrivals WHERE episodes > 0 AND mean_return IS NOT NULL"
-_KINDS = "SELECT kind, AVG(mean) FROM evaluations WHERE gradients = (SELECT MAX(gradients) FROM evaluations)"
+_NEWEST = "FROM evaluations WHERE gradients = (SELECT MAX(gradients) FROM evaluations)"
+_KINDS = f"SELECT kind, AVG(mean) {_NEWEST}"
 
 
 @dataclass(frozen=True)
@@ -42,6 +43,18 @@ def read_returns(path: Path, agents: int) -> Returns:
         (training,) = connection.execute(mean, (min(LATE * newest, first[0] - 1),)).fetchone()
         theta = dict(connection.execute(f"{_KINDS} GROUP BY kind ORDER BY kind DESC"))  # a mean over environments
     return Returns(training, theta)
+
+
+def read_sites(path: Path) -> list[tuple[str, str, float]]:
+    """Of theta's last evaluation: site, kind and mean, where agents have environments of their own."""
+    rows = f"{_NEWEST} AND environment != '' AND mean IS NOT NULL ORDER BY kind DESC, rowid"
+    with reading(path) as connection:
+        return list(connection.execute(f"SELECT environment, kind, mean {rows}"))
+
+
+def mean_and_worst(sites: Mapping[str, float]) -> tuple[float, str]:
+    """The mean over sites, and the name of the one with the lowest return."""
+    return fsum(sites.values()) / len(sites), min(sites, key=sites.__getitem__)
 
 
 def finite(value: float | None) -> float | None:

@@ -11,10 +11,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from afedpg.config import Config
 from afedpg.export.policy_file import Origin
 from afedpg.messages import Evaluation, Floats, Statistics, Workload
 from afedpg.record.database import evaluation_of, read_evaluations
-from afedpg.server.state import statistics_from_tree, statistics_to_tree
+from afedpg.server.state import ServerState, local_statistics, statistics_from_tree, statistics_to_tree
 
 
 @dataclass(frozen=True, eq=False)
@@ -73,6 +74,11 @@ class Evaluated:
     def from_tree(cls, tree: dict[str, Any]) -> Evaluated:
         told = {name: tuple(Evaluation(**entry) for entry in tree[name]) for name in ("evaluations", "again")}
         return cls(**{**tree, "statistics": statistics_from_tree(tree["statistics"]), **told})
+
+
+def scaled_by(config: Config, server: ServerState) -> Statistics:
+    """What an evaluation of the server's theta scales by."""
+    return local_statistics(server) if config.agent.scaling == "local" else server.statistics
 
 
 def _mean(evaluations: Sequence[Evaluation], kind: str) -> float:

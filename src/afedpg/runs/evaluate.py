@@ -16,11 +16,11 @@ from afedpg.engine.delegate import bare
 from afedpg.engine.process import one_thread
 from afedpg.engine.workloads import MakeEnv
 from afedpg.errors import ConfigError
-from afedpg.messages import OBSERVATIONS, Evaluation, Workload
+from afedpg.messages import Evaluation, Workload
 from afedpg.record import checkpoint
 from afedpg.record import folder as folders
 from afedpg.record.trust import check_trust
-from afedpg.runs.best import Evaluated, best_in
+from afedpg.runs.best import Evaluated, best_in, scaled_by
 from afedpg.runs.parts import Own, check_own
 from afedpg.runs.result import Which
 from afedpg.runs.stored import check_size
@@ -30,7 +30,7 @@ from afedpg.server.state import from_tree
 if TYPE_CHECKING:
     from afedpg.agent.work import EnvironmentWorkload
 
-_ACTING = ("make_env", "make_policy", "estimator")  # the own parts that matter here; the server's do not
+_ACTING = ("make_env", "make_policy", "estimator", "sites")  # the own parts that matter here; the server's do not
 _log = logging.getLogger("afedpg")
 
 
@@ -126,7 +126,7 @@ def film_run(
     if config.synthetic:
         raise ConfigError(f"video: {config.task} is a synthetic problem; there is nothing to see")
     workload = cast("EnvironmentWorkload", bare(opened.workload(config)))
-    statistics = at.statistics.get(OBSERVATIONS) if config.agent.scale_observations else None
+    statistics = workload.scaled_at(0, at.statistics)
     theta = at.theta[: workload.policy.layout.size]
     env, film = workload.environments.make(0, render_mode="rgb_array"), Film()
     try:
@@ -184,7 +184,7 @@ def _open(
     if which == "best" and best is None:
         raise ConfigError(f"which: {folder.path} has no best theta: none was evaluated yet; use last")
     where = (server.iteration, server.gradients, server.samples, 0.0)
-    last = Evaluated(server.theta.astype(np.float32), server.statistics, *where)
+    last = Evaluated(server.theta.astype(np.float32), scaled_by(config, server), *where)
     at = last if best is None or which == "last" else best
     say(str(at.origin("last" if at is last else "best", looks)))
     if elsewhere:

@@ -104,7 +104,9 @@ class Settings(TypedDict, total=False):
     scale_advantages: bool
     """advantages to zero mean, unit deviation within a report (default: True)"""
     scale_observations: bool
-    """scale observations with statistics shared by the federation (default: True)"""
+    """scale observations to zero mean and unit deviation (default: True)"""
+    scaling: Literal["shared", "local"]
+    """by whose statistics: the federation's, or an agent's own (default: 'shared')"""
     scale_rewards: bool
     """divide rewards by the deviation of the discounted return, shared by the federation (default: False)"""
     sampler: Literal["auto", "native", "gymnasium"]

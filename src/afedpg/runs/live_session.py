@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
@@ -29,7 +29,7 @@ from afedpg.record.database import read_counts, read_notes
 from afedpg.record.folder import RunFolder
 from afedpg.record.loss import check_events, check_rows, never_written
 from afedpg.record.recorder import Position, Recorder
-from afedpg.runs.best import Evaluated, best_in, better, later_evaluations
+from afedpg.runs.best import Evaluated, best_in, better, later_evaluations, scaled_by
 from afedpg.runs.parts import Own, parts_of, prepare, start_state
 from afedpg.runs.result import Result
 from afedpg.runs.session import Session
@@ -67,6 +67,11 @@ class LiveSession(Session):
             here = self._here()
             future = self._evaluator.submit(self.workload.evaluate, here.theta, here.statistics, here.iteration)
             self._pending = (here, future)
+
+    def _note(self, at: Evaluated, evaluations: Sequence[Evaluation]) -> None:
+        super()._note(at, evaluations)
+        if isinstance(self.engine, LiveEngine):
+            self.engine.sites = [(each.environment, each.kind, each.mean) for each in evaluations if each.environment]
 
     def _settle(self) -> None:
         if self._pending is None:
@@ -129,7 +134,7 @@ def restored_parts(
         later = later_evaluations(folder.database, gradients) if known else []
         best = reduce(better, later, None if tree is None else best_in(tree))
         wanted = best if best in later else None  # its theta is in no checkpoint: the journal passes by it
-        refolded = _fold_again(folder, rule, server, Limits.of(config), start, warn if accept_loss else None, wanted)
+        refolded = _fold_again(folder, config, rule, server, start, warn if accept_loss else None, wanted)
         end, reached = start + len(refolded.rows), refolded.server.gradients
         check_events(folder, end, reached, accept_loss, warn)
         if end == start > journals.end(folder.journal):
@@ -159,19 +164,19 @@ class _Refolded(NamedTuple):
 
 def _fold_again(
     folder: RunFolder,
+    config: Config,
     rule: ServerRule,
     server: ServerState,
-    limits: Limits,
     start: int,
     damaged: Callable[[str], None] | None,
     wanted: Evaluated | None,
 ) -> _Refolded:
-    rows, seconds, found = [], 0.0, None
+    rows, seconds, found, limits = [], 0.0, None, Limits.of(config)
     for _, seconds, event in journals.read(folder.journal, start, damaged):
         server, outcome = step(rule, server, event, limits)
         rows.append((outcome._replace(tasks=[]), server.iteration, seconds))
         if wanted is not None and found is None and server.gradients == wanted.gradients:
-            found = replace(wanted, theta=server.theta.astype(np.float32), statistics=server.statistics)
+            found = replace(wanted, theta=server.theta.astype(np.float32), statistics=scaled_by(config, server))
     return _Refolded(server, rows, seconds, found)
 
 

@@ -30,6 +30,7 @@ from afedpg.validation import check_applicable, validate
 
 if TYPE_CHECKING:
     from afedpg.agent.estimators.estimator import Estimator
+    from afedpg.sampling.environments import OwnSites
 
 _log = logging.getLogger("afedpg")
 
@@ -47,9 +48,10 @@ class Own:
     estimator: Estimator | None = None
     aggregator: Aggregator | None = None
     codec: Codec | None = None
+    sites: OwnSites | None = None
 
     def workload(self, config: Config) -> BuildWorkload:
-        return BuildWorkload(config, self.make_env, self.make_policy, self.estimator, self.codec)
+        return BuildWorkload(config, self.make_env, self.make_policy, self.estimator, self.codec, self.sites)
 
     def names(self) -> tuple[str, ...]:
         return tuple(f"{name}: {identity(part).text}" for name, part in self.parts().items())
@@ -87,8 +89,24 @@ def configure(task: str, preset: str | Path | None, settings: Mapping[str, Any],
         if isinstance(settings.get(kind), str) and settings[kind]:
             settings[kind] = parts.absolute(kind, settings[kind])
     config = configuration.resolved(configuration.from_settings({**settings, "own": own.names()}))
-    config = check_applicable(validate(config))
+    config = _counted(check_applicable(validate(config)))
+    if config.agent.sites or own.sites:
+        if config.synthetic:
+            other = "; its agents differ by --optima" if config.task == "quadratic" else ""
+            raise ConfigError(f"sites: {config.task} is a synthetic problem and has no environment{other}")
+        if own.make_env:
+            raise ConfigError("sites: make_env makes every agent's environment already; use one of the two")
     return replace(config, own=(*config.own, *code_entries(config)))
+
+
+def _counted(config: Config) -> Config:
+    """With the number of sites written out: an agent of a federation does not know how many agents there are."""
+    text = config.agent.sites
+    spec = parts.parse("sites", text) if text else None
+    if spec is None or spec.file or {"count", "values"} & spec.values.keys():
+        return config
+    counted = f"{text}{',' if spec.values else ':'}count={config.agents}"
+    return replace(config, agent=replace(config.agent, sites=counted))
 
 
 def code_entries(config: Config) -> tuple[str, ...]:

@@ -15,7 +15,7 @@ from afedpg.engine.process import DeadEnd, Interrupted, Interruption
 from afedpg.errors import AfedpgError, ConfigError
 from afedpg.messages import Evaluation, Workload
 from afedpg.record import checkpoint
-from afedpg.runs.best import Evaluated, best_in, better
+from afedpg.runs.best import Evaluated, best_in, better, scaled_by
 from afedpg.runs.callbacks import Watchers
 from afedpg.runs.curve import Curve
 from afedpg.runs.goals import Goals
@@ -120,7 +120,7 @@ class Session:
         """theta as it is now, to be evaluated."""
         server = self.federation.server
         where = (server.iteration, server.gradients, server.samples, self.engine.seconds)
-        return Evaluated(server.theta.astype(np.float32), server.statistics, *where)
+        return Evaluated(server.theta.astype(np.float32), scaled_by(self.config, server), *where)
 
     def _evaluate(self) -> None:
         here = self._here()

@@ -34,6 +34,7 @@ from afedpg.validation import validate
 
 if TYPE_CHECKING:
     from afedpg.agent.estimators.estimator import Estimator
+    from afedpg.sampling.environments import OwnSites
     from afedpg.terminal.progress import Display
 
 PLAIN_SECONDS = 2.0  # between two lines of progress where there is no terminal
@@ -50,6 +51,7 @@ def train(
     estimator: str | Estimator | None = None,
     aggregator: str | Aggregator | None = None,
     codec: str | Codec | None = None,
+    sites: str | OwnSites | None = None,
     make_env: MakeEnv | None = None,
     make_policy: MakePolicy | None = None,
     on_arrival: OnArrival | None = None,
@@ -73,6 +75,8 @@ def train(
         estimator: what an agent makes of its rollout, by name or as an object of your own.
         aggregator: when the server steps, by name or as an object of your own.
         codec: how a contribution travels, by name or as an object of your own.
+        sites: how environments differ between agents: by name, or a function (env, agent) -> env of your own, or an
+            object with the method site(agent).
         make_env: agent -> its gymnasium.Env, instead of the task of that name.
         make_policy: (observation space, action space) -> a torch module of your own.
         on_arrival: called with (arrival, seconds, theta) after each applied gradient.
@@ -92,7 +96,7 @@ def train(
             Agents that lie: attack, attackers.
             The policy: hidden, activation, mean, log_std.
             The gradient: steps, gamma, gae_lambda, baseline, baseline_hidden, baseline_rate, baseline_epochs,
-            scale_advantages, scale_observations, scale_rewards, horizon, segment, entropy, value_weight.
+            scale_advantages, scale_observations, scaling, scale_rewards, horizon, segment, entropy, value_weight.
             The code that computes: sampler, compute, device. The environment: env_kwargs,
             max_episode_steps.
             What is kept: checkpoint_seconds, keep_checkpoints, journal_mib, keep_reports, evaluate_every,
@@ -106,7 +110,7 @@ def train(
     spawn.reached()
     given: dict[str, Any] = {
         "method": method, "alpha": alpha, "eta": eta, "timing": timing,
-        "estimator": estimator, "aggregator": aggregator, "codec": codec,
+        "estimator": estimator, "aggregator": aggregator, "codec": codec, "sites": sites,
     }  # fmt: skip
     plain = (str, int, float, np.generic)
     named = {name: value for name, value in given.items() if isinstance(value, plain)}

@@ -22,10 +22,12 @@ from afedpg.errors import AfedpgError, ConfigError
 from afedpg.imports import modules_in, search_working_folder
 from afedpg.sampling.answers import Wrong, check_kind, opening, outcome
 from afedpg.sampling.physics import split_physics
+from afedpg.sampling.sites import Sites, make_sites
 from afedpg.sampling.spaces import Actions, Observations, actions_of, choices_of, observations_of
 
 Environment = gymnasium.Env[Any, Any]
 MakeEnv = Callable[[int], Environment]
+OwnSites = Sites | Callable[[Environment, int], Environment]
 NO_EPISODE = -1
 
 
@@ -124,9 +126,12 @@ def one_line(error: Exception) -> str:
 class Environments:
     """The environments of one process: at most `limit` alive, the least recently used one makes room."""
 
-    def __init__(self, config: Config, make_env: MakeEnv | None = None, limit: int = 16) -> None:
+    def __init__(
+        self, config: Config, make_env: MakeEnv | None = None, limit: int = 16, sites: OwnSites | None = None
+    ) -> None:
         self._config = config
         self._make_env = make_env
+        self._sites = make_sites(config.agent.sites, sites, config.agents) if make_env is None else None
         self._limit = limit
         self._live: OrderedDict[int, Live] = OrderedDict()
         check_agents(config.agent.env_kwargs, config.agents)
@@ -166,7 +171,7 @@ class Environments:
 
     def _make(self, agent_id: int, render_mode: str | None) -> Environment:
         if self._make_env is None:
-            return make_environment(self._config.environment, kwargs_of(self._config.agent, agent_id), render_mode)
+            return environment_of(self._config, self._sites, agent_id, render_mode)
         try:
             env = self._make_env(agent_id)
         except AfedpgError:
@@ -179,14 +184,21 @@ class Environments:
 
     def distinct(self) -> list[tuple[int, str]]:
         """One agent for each kind of environment there is, with a name for it; no name where all are alike."""
-        settings, agents = self._config.agent, self._config.agents
-        if self._make_env is None and not settings.env_kwargs.get("agents"):
+        tables = bool(self._config.agent.env_kwargs.get("agents"))
+        if self._make_env is None and self._sites is None and not tables:
             return [(0, "")]
-        kinds: dict[str, int] = {}
-        for agent_id in range(agents):
-            kind = str(agent_id) if self._make_env is not None else repr(kwargs_of(settings, agent_id))
-            kinds.setdefault(kind, agent_id)
-        return [(agent_id, f"agent {agent_id}") for agent_id in kinds.values()]
+        kinds: dict[tuple[str, str], int] = {}
+        for agent_id in range(self._config.agents):
+            kinds.setdefault(self._kind(agent_id), agent_id)
+        by_site = self._sites is not None and not tables
+        return [(agent_id, site if by_site else f"agent {agent_id}") for (_, site), agent_id in kinds.items()]
+
+    def _kind(self, agent_id: int) -> tuple[str, str]:
+        """What that agent's environment is made with, and its site; equal ones are the same environment."""
+        if self._make_env is not None:
+            return str(agent_id), ""
+        site = "" if self._sites is None else self._sites.site(agent_id).name
+        return repr(kwargs_of(self._config.agent, agent_id)), site
 
     def close(self) -> None:
         for live in self._live.values():
@@ -198,8 +210,7 @@ class Environments:
         if len(self._live) < self._limit:
             return None
         old_id, old = self._live.popitem(last=False)
-        settings = self._config.agent
-        if self._make_env is None and kwargs_of(settings, old_id) == kwargs_of(settings, agent_id):
+        if self._kind(old_id) == self._kind(agent_id):
             old.agent_id, old.at = agent_id, None
             return old
         old.env.close()
@@ -207,7 +218,8 @@ class Environments:
 
     def _compare(self, live: Live) -> None:
         if _shapes(live.observations, live.actions) != _shapes(self.observations, self.actions):
-            setting = "env_kwargs" if self._make_env is None else "make_env"
+            named = "env_kwargs" if self._sites is None else "sites"
+            setting = named if self._make_env is None else "make_env"
             raise ConfigError(
                 f"{setting}: agent {live.agent_id} has observations {live.observations.space} and actions "
                 f"{live.actions.space}, agent 0 has {self.observations.space} and {self.actions.space}; "
@@ -217,6 +229,21 @@ class Environments:
 
 def _shapes(observations: Observations, actions: Actions) -> tuple[Any, ...]:
     return observations.size, observations.image, type(actions), actions.size, choices_of(actions)
+
+
+def environment_of(config: Config, sites: Sites | None, agent_id: int, render_mode: str | None = None) -> Environment:
+    """That agent's, made from the task's name and changed to what its site has."""
+    env = make_environment(config.environment, kwargs_of(config.agent, agent_id), render_mode)
+    if sites is None:
+        return env
+    try:
+        changed = sites.site(agent_id).change(env)
+    except AfedpgError:
+        raise
+    except Exception as error:  # a user's function
+        raise failure(agent_id, "sites", error) from error
+    check_kind(changed, f"sites: agent {agent_id}")
+    return changed
 
 
 def make_environment(task: str, kwargs: Mapping[str, Any], render_mode: str | None = None) -> Environment:

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from afedpg.errors import AfedpgError
-from afedpg.messages import Moments, Vector
+from afedpg.messages import Floats, Moments, Vector
 from afedpg.policy.forward import scale_observation
 from afedpg.sampling.rollout import Rollout
 

@@ -46,6 +46,7 @@ class Use(NamedTuple):
     reports: Sequence[Given]  # what went into it: a row each in the record
     version: int | None = None  # the iteration it counts as taken at; None: the first report's
     norm: float | None = None  # of the direction, where it is known
+    factor: float = 1.0  # of the direction's steps; an agent's own values, in groups of parameters, stay what they are
 
 
 class Keep(NamedTuple):
@@ -89,10 +90,14 @@ class Aggregator(ABC):
     started again; without it what is kept stays.
 
     `everyone`: no step is made before every agent has contributed, so an agent that never answers stops the run.
+
+    `weigh`: where agents differ, the mean of what is optimized: over contributions as they arrive, so that fast agents
+    count more, or over agents.
     """
 
     waits: bool = False
     everyone: bool = False
+    weigh: str = "arrivals"  # or "agents"
 
     def start(self, parameters: int) -> dict[str, NDArray[Any]]:
         """The arrays it remembers, as they are at the start."""
@@ -129,6 +134,7 @@ class All(Aggregator):
 
     waits = True
     everyone = True
+    weigh = "agents"
 
     def vectors(self, agents: int) -> int:
         return agents

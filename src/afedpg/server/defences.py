@@ -97,6 +97,7 @@ class Slots(_PerAgent):
     """
 
     tables = ("agents", "counts", "rows")
+    weigh = "agents"
 
     mean: str = option("ctma", "how the agents' means become one", tuple(MEANS))
     beta: float = option(0.1, "weight of an agent's newest contribution in its mean", above=0, at_most=1)

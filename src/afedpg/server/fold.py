@@ -205,7 +205,7 @@ def _move(rule: ServerRule, state: ServerState, use: Use, at: At) -> tuple[float
             continue
         moves = use.norm > 0 if use.norm is not None and not several else bool(vector.any())
         if moves:
-            direction = rule.step.update(Direction(vector), state.buffers_of(group.name), here)
+            direction = rule.step.update(Direction(vector, use.factor), state.buffers_of(group.name), here)
             stretch = rule.broadcast.stretch(here)
             advance(theta, lookahead, direction.vector, direction.factor, stretch)
             moved = direction.length

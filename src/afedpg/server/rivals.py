@@ -10,8 +10,10 @@ import math
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from afedpg.config import option
 from afedpg.messages import Vector
@@ -72,6 +74,7 @@ class Malenia(Aggregator):
     most: int = option(100, "an agent's contributions to one step; further ones are dropped", at_least=1)
 
     everyone = True
+    weigh = "agents"
 
     def vectors(self, agents: int) -> int:
         return agents * self.most
@@ -166,10 +169,7 @@ class FedAsync(Weighted):
     law: str = option("polynomial", "how a contribution's weight falls with its delay", DELAY_LAWS)
 
     def take(self, given: Given, memory: Memory, here: Here) -> Use | Keep | Drop:
-        weight = self.weight(given, here)
-        if weight == 1.0:
-            return Use(given.vector, (given,), given.version, given.norm)
-        return Use(weight * given.vector.astype(np.float64), (given,), given.version)
+        return Use(given.vector, (given,), given.version, given.norm, self.weight(given, here))
 
 
 @dataclass(frozen=True)
@@ -187,3 +187,45 @@ class Ringmaster(Aggregator):
         if delay >= self.threshold:
             return Drop(f"delay {delay}: at most {self.threshold - 1} is used")
         return Use(given.vector, (given,), given.version, given.norm)
+
+
+@dataclass(frozen=True)
+class Newest(Aggregator):
+    """The mean of every agent's newest contribution, at every arrival: agents weigh the same, and nobody waits.
+
+    With one contribution of each agent in every step it does not matter how often an agent arrives, so that what is
+    optimized is the mean over agents. One that is not replaced for `most` times N server steps is forgotten: an agent
+    that went silent must not pull for ever. (Incremental aggregated gradient: Blatt, Hero, Gauchman 2007.)
+    """
+
+    most: float = option(20.0, "server steps, in units of N, for which a contribution counts at most", at_least=1)
+
+    weigh = "agents"
+
+    def start(self, parameters: int) -> dict[str, NDArray[Any]]:
+        return {"total": np.zeros(parameters)}
+
+    def vectors(self, agents: int) -> int:
+        return agents + 1
+
+    def take(self, given: Given, memory: Memory, here: Here) -> Use | Keep | Drop:
+        slots, total, agents = memory.slots, memory.arrays["total"], len(here.agents)
+        if given.agent in slots:
+            total -= slots[given.agent][1:]
+        total += given.vector
+        slots[given.agent] = np.concatenate([[here.iteration], given.vector])  # when, and what
+        if here.iteration % agents == 0:  # often enough, and cheap with many agents
+            self._tidy(memory, here.iteration - self.most * agents)
+        return Use(total / len(memory.slots), (given,), given.version)
+
+    def changed(self, memory: Memory, here: Here) -> Use | None:
+        self._tidy(memory, -math.inf)
+        return None
+
+    def _tidy(self, memory: Memory, oldest: float) -> None:
+        """Without what is older, and summed anew: who left is in the total still, and so are roundings."""
+        memory.slots = {agent: slot for agent, slot in memory.slots.items() if slot[0] >= oldest}
+        total = memory.arrays["total"]
+        total[:] = 0.0
+        for agent in sorted(memory.slots):
+            total += memory.slots[agent][1:]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from afedpg.server.aggregators import Aggregator, All, Each
 from afedpg.server.defences import ClipCentred, Slots
-from afedpg.server.rivals import FedAsync, FedBuff, Malenia, Rennala, Ringmaster
+from afedpg.server.rivals import FedAsync, FedBuff, Malenia, Newest, Rennala, Ringmaster
 
 AGGREGATORS: dict[str, type[Aggregator]] = {
     "each": Each,
@@ -14,6 +14,7 @@ AGGREGATORS: dict[str, type[Aggregator]] = {
     "fedbuff": FedBuff,
     "fedasync": FedAsync,
     "ringmaster": Ringmaster,
+    "newest": Newest,
     "clip-centred": ClipCentred,
     "slots": Slots,
 }

@@ -79,6 +79,13 @@ def begin_with(state: ServerState, statistics: Statistics) -> None:
     state.observed.update({name: Observed({PRIOR: Slot(1, moments)}) for name, moments in statistics.items()})
 
 
+def local_statistics(state: ServerState) -> dict[str, Moments]:
+    """With each agent's own observations, as "observations/AGENT": for who evaluates at a site with its own scaling."""
+    slots = state.observed[OBSERVATIONS].slots if OBSERVATIONS in state.observed else {}
+    own = {f"{OBSERVATIONS}/{agent_id}": slot.moments for agent_id, slot in slots.items()}
+    return {**state.statistics, **own}
+
+
 def to_tree(state: ServerState) -> dict[str, Any]:
     """What the aggregator remembers is part of it: for rounds, N vectors of theta's length at most."""
     rows = [(agent_id, version, *task_id) for agent_id, (task_id, version) in state.outstanding.items()]

@@ -49,6 +49,8 @@ class Display:
             f"{going_on}{cost.gradients} gradients{' done' if cost.done else ''}; "
             f"about {_size(cost.memory)} of memory, up to {_size(cost.disk)} of disk"
         )
+        if cost.objective:
+            self._progress.say(f"agents differ; optimizes {cost.objective}")
         self._gradients = cost.done
         self._rate = Rate(time.monotonic())
         self._progress.start()

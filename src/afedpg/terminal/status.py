@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 import time
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from afedpg.errors import AfedpgError
 from afedpg.printable import of_peer, printable
 from afedpg.record.database import read_notes
 from afedpg.record.ending import ended_as
+from afedpg.record.returns import mean_and_worst, read_sites
 
 if TYPE_CHECKING:
     from afedpg.record.folder import RunFolder
@@ -25,6 +27,7 @@ def stored(folder: RunFolder) -> dict[str, Any]:
         document = dict(json.loads(notes["status"]))
     except (ValueError, TypeError) as error:
         raise AfedpgError(f"{folder.path}: the status in run.db cannot be read: {error}") from error
+    document["sites"] = read_sites(folder.database)  # the last evaluation comes when nobody is served any more
     finished = notes.get("state") == "finished"
     document["state"] = "finished" if finished else "running" if written else "stopped"
     if document["state"] != "running":
@@ -67,7 +70,18 @@ def _table(document: dict[str, Any]) -> str:
         rows = [(*row[:-1], text, row[-1]) for row, text in zip(rows, ("unused", *map(str, unused)), strict=True)]
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     lines = ["  ".join(cell.rjust(width) for cell, width in zip(row, widths, strict=True)) for row in rows]
-    return "\n".join(map(printable, [*head, *lines]))
+    return "\n".join(map(printable, [*head, *lines, *_sites(document.get("sites", ()))]))
+
+
+def _sites(told: Sequence[Sequence[Any]]) -> Iterator[str]:
+    """A line per kind of evaluation: the mean over sites, the worst, and every one."""
+    kinds: dict[str, dict[str, float]] = {}
+    for site, kind, mean in told:
+        kinds.setdefault(of_peer(kind), {})[of_peer(site)] = float(mean)
+    for kind, sites in kinds.items():
+        mean, worst = mean_and_worst(sites)
+        each = ", ".join(f"{site} {value:.6g}" for site, value in sites.items())
+        yield f"theta, {kind}: mean of {len(sites)} sites {mean:.6g}, worst {sites[worst]:.6g} on {worst} ({each})"
 
 
 def _row(agent: dict[str, Any]) -> tuple[str, ...]:

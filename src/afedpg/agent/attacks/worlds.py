@@ -17,7 +17,8 @@ from afedpg.config import Config, option
 from afedpg.errors import ConfigError
 from afedpg.messages import Floats, Vector
 from afedpg.problems.problem import Problem
-from afedpg.sampling.environments import MakeEnv, kwargs_of, make_environment
+from afedpg.sampling.environments import MakeEnv, OwnSites, environment_of
+from afedpg.sampling.sites import make_sites
 
 Env = gymnasium.Env[Any, Any]
 
@@ -120,12 +121,13 @@ class ChangedEnvironments:
     config: Config
     make_env: MakeEnv | None
     world: World
+    sites: OwnSites | None = None
 
     def __call__(self, agent_id: int) -> Env:
         if self.make_env is not None:
             return self.world.environment(self.make_env(agent_id))
-        kwargs = kwargs_of(self.config.agent, agent_id)
-        return self.world.environment(make_environment(self.config.environment, kwargs))
+        sites = make_sites(self.config.agent.sites, self.sites, self.config.agents)
+        return self.world.environment(environment_of(self.config, sites, agent_id))
 
 
 @dataclass(frozen=True)

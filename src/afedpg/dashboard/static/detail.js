@@ -31,6 +31,12 @@ export class Detail {
       { name: "Unused", text: (a) => count(a.unused), value: (a) => a.unused },
       { name: "Last seen", text: (a) => (a.last_seen === null ? NONE : `${seconds(a.last_seen)} ${this.over ? "before the end" : "ago"}`), value: (a) => a.last_seen },
     ], "The agents of the run");
+    this.sites = new Table(byId("sites"), [
+      { name: "Site", wide: true, text: ([site]) => site, value: ([site]) => site },
+      { name: "θ acts", wide: true, text: ([, kind]) => kind, value: ([, kind]) => kind },
+      { name: "Return", text: ([, , mean]) => number(mean), value: ([, , mean]) => mean },
+      { name: "95% interval", text: ([, , , low, high]) => (low === null || high === null ? NONE : `${number(low)} to ${number(high)}`) },
+    ], "θ's newest evaluation at every site");
     this.reasons = new Table(byId("reasons"), [
       { name: "Reason", wide: true, text: ([reason]) => reason, value: ([reason]) => reason },
       { name: "Reports", text: ([, times]) => count(times), value: ([, times]) => times },
@@ -50,6 +56,7 @@ export class Detail {
     byId("trouble").textContent = data.error;
     this.#tiles(run, data);
     this.#agents(run, data);
+    this.#sites(data.sites);
     this.#refused(data.rejected);
     this.#film(run, data.videos);
   }
@@ -103,6 +110,17 @@ export class Detail {
     const hidden = agents.everyone - agents.agent.length;
     const clock = run.engine === "virtual" ? "Times are virtual." : "";
     byId("agents-note").textContent = `${hidden > 0 ? `The first ${agents.agent.length} of ${count(agents.everyone)} agents. ` : ""}${clock}`;
+  }
+
+  #sites(sites) {
+    byId("sites-card").hidden = !sites.length;
+    this.sites.show(sites);
+    const lines = [...Map.groupBy(sites.filter(([, , mean]) => mean !== null), ([, kind]) => kind)].map(([kind, some]) => {
+      const mean = some.reduce((sum, [, , value]) => sum + value, 0) / some.length;
+      const [site, , worst] = some.reduce((low, one) => (one[2] < low[2] ? one : low));
+      return `${kind}: mean ${brief(mean)}, worst ${brief(worst)} on ${site}`;
+    });
+    byId("sites-note").textContent = `θ's newest evaluation. ${lines.join("; ")}.`;
   }
 
   #refused(rejected) {

@@ -1,8 +1,8 @@
 """What the server tells an agent about the algorithm, and what stays the agent's own.
 
 The server's terms are numbers and names from a fixed list; they never name code, files or devices. The task, its
-keyword arguments, the sampler, the code that computes and the device are the agent's own business. An estimator or a
-codec that does not ship is given on both sides: the terms have its name and its values, and the agent compares.
+keyword arguments, the sampler, the code that computes and the device are the agent's own business. An estimator, a
+codec or sites that do not ship are given on both sides: the terms have the name and the values, and the agent compares.
 """
 
 from __future__ import annotations
@@ -40,11 +40,11 @@ def terms(config: Config, custom: Mapping[str, str] = MappingProxyType({})) -> s
 
 
 def custom_parts(build: BuildWorkload) -> dict[str, str]:
-    """Estimator and codec that do not ship, by kind: a qualified name and the values it carries."""
+    """Estimator, codec and sites that do not ship, by kind: a qualified name and the values it carries."""
     found: dict[str, str] = {}
     for kind in _SHIPPED:
-        part, text = getattr(build, kind), chosen(build.config)[kind]
-        if part is None and parse(kind, text).file:
+        part, text = getattr(build, kind), chosen(build.config).get(kind, "")
+        if part is None and text and parse(kind, text).file:
             part = make_part(kind, text, {})
         if part is not None:
             found[kind] = identity(part).text
@@ -59,11 +59,16 @@ def _agree_on_parts(own: Config, given: Mapping[str, Any], custom: Mapping[str, 
         if not isinstance(text, str):
             raise Refused(f"settings: {kind}: no text")
         if text.startswith(_CUSTOM) or kind in custom:
-            mine = f"{_CUSTOM}{custom[kind]}" if kind in custom else chosen(own)[kind]
+            mine = f"{_CUSTOM}{custom[kind]}" if kind in custom else chosen(own).get(kind, "none")
             if mine != text:
                 theirs = text.removeprefix(_CUSTOM)
-                raise Refused(f"settings: {kind}: the federation has {theirs}, this agent {mine.removeprefix(_CUSTOM)}")
-            agreed[kind] = chosen(own)[kind]
+                raise Refused(
+                    f"settings: {kind}: the federation has {theirs or 'none'}, this agent {mine.removeprefix(_CUSTOM)}"
+                )
+            agreed[kind] = chosen(own).get(kind, "")
+            continue
+        if not text and kind == "sites":
+            agreed[kind] = ""
             continue
         if parse(kind, text).file:
             raise Refused(f"settings: {kind}: a server names no file")
@@ -78,7 +83,15 @@ def _estimators() -> Mapping[str, Any]:
     return SHIPPED
 
 
-_SHIPPED: dict[str, Callable[[], Mapping[str, Any]]] = {"estimator": _estimators, "codec": lambda: CODECS}
+def _families() -> Mapping[str, Any]:
+    from afedpg.sampling.sites import FAMILIES
+
+    return FAMILIES
+
+
+_SHIPPED: dict[str, Callable[[], Mapping[str, Any]]] = {
+    "estimator": _estimators, "codec": lambda: CODECS, "sites": _families,
+}  # fmt: skip
 
 
 def agree(
