@@ -33,8 +33,8 @@ ESTIMATORS = ("gae", "reinforce", "a3c", "clipped", "natural")
 AGGREGATORS = ("each", "all", "rennala", "malenia", "fedbuff", "fedasync", "ringmaster", "clip-centred", "slots")
 CODECS = ("float32",)
 ATTACKS = (
-    "sign-flip", "scaled-sign-flip", "noise", "zeros", "copies", "poisoned-moments", "reward-flip", "random-actions",
-    "observation-noise", "alie", "ipm", "fedpg-attack", "largest-angle", "adaptive",
+    "sign-flip", "scaled-sign-flip", "noise", "zeros", "copies", "poisoned-moments", "false-drift", "random-values",
+    "reward-flip", "random-actions", "observation-noise", "alie", "ipm", "fedpg-attack", "largest-angle", "adaptive",
 )  # fmt: skip
 SCHEDULES = ("constant", "linear", "global", "fosp")
 ENGINES = ("virtual", "local", "ray", "grpc")  # grpc is what `afedpg server` runs
@@ -294,6 +294,7 @@ def _without_none(settings: Mapping[str, Any]) -> dict[str, Any]:
 LIVE = ("local", "ray", "grpc")
 USED_BY = {  # settings that mean something to some engines alone
     **dict.fromkeys((entry.name for entry in fields(TimingConfig)), ("virtual",)),
+    **dict.fromkeys(("attack", "attackers"), ("virtual", "local", "ray")),  # of grpc, `afedpg agent --attack`
     "deadline": LIVE, "durable": LIVE, "lease": ("local", "grpc"), "max_rate": ("local", "grpc"),
     **dict.fromkeys((entry.name for entry in fields(RayConfig)), ("ray",)),
 }  # fmt: skip
