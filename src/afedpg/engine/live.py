@@ -316,7 +316,9 @@ class LiveEngine:
                 self.fail(error)
 
     def status(self) -> str:
-        return describe(self.federation.server, self.members, self.seconds, self.rate)
+        server = self.federation.server
+        suspicions = self.federation.rule.aggregator.suspicions(server.memory)
+        return describe(server, self.members, self.seconds, self.rate, suspicions)
 
     @property
     def rate(self) -> float:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -50,8 +51,10 @@ class Member:
         self.compute_seconds += weight * (seconds - self.compute_seconds)
 
 
-def describe(server: ServerState, members: dict[int, Member], seconds: float, rate: float) -> str:
-    """Who takes part, how late, how fast, how much: the live server's state as JSON."""
+def describe(
+    server: ServerState, members: dict[int, Member], seconds: float, rate: float, suspicions: Mapping[int, float]
+) -> str:
+    """Who takes part, how late, how fast, how much, how far from the others: the live server's state as JSON."""
     now = time.monotonic()
     present = [members[agent_id] for agent_id in sorted(members)]
     document = {
@@ -64,7 +67,11 @@ def describe(server: ServerState, members: dict[int, Member], seconds: float, ra
         "gradients_per_second": rate,
         "rejected": sum(member.rejected for member in present),
         "unused": sum(member.unused for member in present),
-        "agents": [_describe_member(member, now, member.agent_id in server.outstanding) for member in present],
+        "agents": [
+            _describe_member(member, now, member.agent_id in server.outstanding)
+            | ({"suspicion": round(suspicions[member.agent_id], 3)} if member.agent_id in suspicions else {})
+            for member in present
+        ],
     }
     return json.dumps(document)
 

@@ -105,7 +105,8 @@ class Session:
             and (not self.federation.open_round or recorder.journal_full())
         ):
             self._checkpoint()
-        return server.gradients + server.unused >= self.gradients or self.goals.met(self.engine.seconds)
+        spent = self.federation.rule.spent(server.gradients, server.unused)
+        return spent >= self.gradients or self.goals.met(self.engine.seconds)
 
     def _settle(self) -> None:
         """Takes in an evaluation that was begun beside the engine; here none is."""

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Sequence, Set
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -46,6 +46,7 @@ class Use(NamedTuple):
     reports: Sequence[Given]  # what went into it: a row each in the record
     version: int | None = None  # the iteration it counts as taken at; None: the first report's
     norm: float | None = None  # of the direction, where it is known
+    scalars: Mapping[str, float] | None = None  # for the rule's parts; None: the reports', as means
 
 
 class Keep(NamedTuple):
@@ -84,10 +85,14 @@ class Aggregator(ABC):
     started again; without it what is kept stays.
 
     `everyone`: no step is made before every agent has contributed, so an agent that never answers stops the run.
+
+    `robust`: it is there against liars. So the shared statistics are the middle of the agents' instead of merged, and
+    what it drops takes nothing from the contributions that a run has: a flood would end it.
     """
 
     waits: bool = False
     everyone: bool = False
+    robust: bool = False
 
     def start(self, parameters: int) -> dict[str, NDArray[Any]]:
         """The arrays it remembers, as they are at the start."""
@@ -108,6 +113,10 @@ class Aggregator(ABC):
     def changed(self, memory: Memory, here: Here) -> Use | None:
         """Somebody left, or the deadline is over: is there a direction now?"""
         return None
+
+    def suspicions(self, memory: Memory) -> dict[int, float]:
+        """How far from the others each agent is, 1 being usual; recorded and shown. Empty where it does not judge."""
+        return {}
 
 
 @dataclass(frozen=True)

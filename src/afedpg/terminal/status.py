@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import time
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 from afedpg.errors import AfedpgError
@@ -64,10 +65,17 @@ def _table(document: dict[str, Any]) -> str:
     names = ("agent", "name", "state", "gradients", "delay", "s/gradient", "MB up", "MB down", "rejected", "last seen")
     rows = [names, *(_row(agent) for agent in document["agents"])]
     if any(unused):
-        rows = [(*row[:-1], text, row[-1]) for row, text in zip(rows, ("unused", *map(str, unused)), strict=True)]
+        rows = _with(rows, "unused", map(str, unused))
+    if any("suspicion" in agent for agent in document["agents"]):
+        rows = _with(rows, "suspicion", (f"{float(agent.get('suspicion', 1)):.2f}" for agent in document["agents"]))
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     lines = ["  ".join(cell.rjust(width) for cell, width in zip(row, widths, strict=True)) for row in rows]
     return "\n".join(map(printable, [*head, *lines]))
+
+
+def _with(rows: list[tuple[str, ...]], name: str, texts: Iterable[str]) -> list[tuple[str, ...]]:
+    """A column more, before the last."""
+    return [(*row[:-1], text, row[-1]) for row, text in zip(rows, (name, *texts), strict=True)]
 
 
 def _row(agent: dict[str, Any]) -> tuple[str, ...]:
