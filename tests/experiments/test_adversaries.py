@@ -1,4 +1,4 @@
-"""`afedpg reproduce adversaries`: what a trial measures, what it is compared with, and verdicts by their written rule."""
+"""`afedpg reproduce adversaries`: what a trial measures, what it is compared with, and verdicts by written rules."""
 
 from __future__ import annotations
 

@@ -37,7 +37,7 @@ TASKS = {
 }  # fmt: skip
 COURSES = {  # chosen on seeds 100 to 102, which are not those of the trials
     "lq-bandit": Course(200.0, {NONE: 0.03, "clip-centred": 0.03, RECOMMENDED: 0.01}),
-    "softmax-mdp": Course(200.0, {NONE: 0.1, "clip-centred": 0.1, RECOMMENDED: 0.03}),
+    "softmax-mdp": Course(200.0, {NONE: 0.02, "clip-centred": 0.02, RECOMMENDED: 0.02}),
 }
 ENVIRONMENT = Course(
     40.0, {NONE: 0.03, "clip-centred": 0.03, RECOMMENDED: 0.01}, {"steps": 256, "alpha": 0.1, "compute": "auto"}
@@ -267,10 +267,10 @@ def outcome(choices: Choices) -> Outcome:
     told = {task: COURSES.get(task, ENVIRONMENT) for task in dict.fromkeys(score.case.task for score in found)}
     return Outcome(
         title=TITLE,
-        text=f"{AGENTS} agents in virtual time, a second per contribution; those that lie take 10, 1 or 0.1. A run has so "
-        "many contributions as they all make in its seconds, a flood aside, and eta falls over them to 0. Theta's worth "
-        f"in the end is exact where the problem is known, else the mean return of {EPISODES} episodes. Step lengths "
-        "were chosen on seeds that are not among these.",
+        text=f"{AGENTS} agents in virtual time, a second per contribution; those that lie take 10, 1 or 0.1. A run has "
+        "as many contributions as they all make in its seconds, a flood aside, and eta falls over them to 0. Theta's "
+        f"worth in the end is exact where the problem is known, else the mean return of {EPISODES} episodes. Step "
+        "lengths were chosen on seeds that are not among these.",
         verdicts=tuple(judge(found, choices)),
         tables={
             "adversaries": cells_table(found),
