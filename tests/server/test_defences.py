@@ -235,6 +235,17 @@ def test_who_is_far_from_the_others_is_suspect(aggregator):
     assert 4 not in aggregator.suspicions(server.state.memory)
 
 
+def test_what_an_attacker_knows_of_slots():
+    server = Server(Slots())
+    assert centre_and_radius(server.memory) is None
+    for agent in [0, 1, 2] * 30:
+        server(agent, [3.0 * agent, 0, 0])
+    centre, radius = centre_and_radius(server.memory)
+    np.testing.assert_allclose(centre, server.memory.arrays["direction"])
+    assert radius == pytest.approx(np.median(server.memory.arrays["gaps"]))
+    assert centre_and_radius(Memory()) is None
+
+
 def test_undefended_nobody_is_judged():
     server = fold(AGGREGATORS["each"]())
     server.answer(0, [1.0] * SIZE)

@@ -148,7 +148,7 @@ def judge(found: Sequence[Score], choices: Choices) -> list[Verdict]:
         if lied[RECOMMENDED]:
             verdicts.append(_judge_grid(task, lied[RECOMMENDED], wanted))
         if lied[NONE]:
-            verdicts.append(_judge_undefended(task, lied[NONE]))
+            verdicts.append(_judge_undefended(task, lied[NONE], wanted))
         if {NONE, RECOMMENDED} <= unattacked.keys():
             verdicts.append(_judge_cost(task, unattacked[RECOMMENDED], unattacked[NONE]))
     return verdicts
@@ -167,10 +167,10 @@ def _judge_grid(task: str, lied: Sequence[Score], wanted: int) -> Verdict:
     )  # fmt: skip
 
 
-def _judge_undefended(task: str, lied: Sequence[Score]) -> Verdict:
+def _judge_undefended(task: str, lied: Sequence[Score], wanted: int) -> Verdict:
     worst = {score.case.attack: min(s.median for s in lied if s.case.attack == score.case.attack) for score in lied}
     broken = sorted(attack for attack, score in worst.items() if score < BROKEN)
-    enough = min(len(score.scores) for score in lied) >= LEAST_SEEDS
+    enough = len(lied) == wanted and min(len(score.scores) for score in lied) >= LEAST_SEEDS
     return Verdict(
         claim=f"{task}: undefended, at least {MANY} attacks take half of what is learned or more",
         verdict=rule(enough, len(broken) >= MANY),

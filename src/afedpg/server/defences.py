@@ -216,6 +216,12 @@ class ClipCentred(_PerAgent):
 
 
 def centre_and_radius(memory: Memory) -> tuple[Vector, float] | None:
-    """What somebody would know who knew of centred clipping; None where it is not in use."""
+    """What somebody would know who knew of the defence: where its centre is, and how far from there the middle agent
+    is, beyond which what is sent is clipped or counts less. None where there is no defence.
+    """
     arrays = memory.arrays
-    return (arrays["centre"].astype(np.float64), float(arrays["radius"][0])) if "centre" in arrays else None
+    if "centre" in arrays:
+        return arrays["centre"].astype(np.float64), float(arrays["radius"][0])
+    if "gaps" not in arrays or not len(arrays["gaps"]):
+        return None
+    return arrays["direction"].copy(), float(np.median(np.linalg.norm(arrays["gaps"], axis=1)))
