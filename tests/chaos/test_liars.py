@@ -15,8 +15,9 @@ SOLVED, MINUTES = 475.0, 10.0
 
 
 def best(federation: Site) -> float:
-    rows = federation.query("SELECT max(mean) FROM evaluations")
-    return float(rows[0][0] or 0.0)
+    if not federation.gradients():
+        return 0.0
+    return float(federation.query("SELECT coalesce(max(mean), 0) FROM evaluations")[0][0])
 
 
 def test_cartpole_among_liars_and_a_flood(tmp_path: Path, long: bool) -> None:
