@@ -6,14 +6,15 @@ A field's `help` is what `afedpg train --help` prints. Imports neither numpy nor
 from __future__ import annotations
 
 import dataclasses
-import types
 import typing
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
 from afedpg.errors import ConfigError
+from afedpg.options import coerce
+from afedpg.options import option as option
 
 SHORT_NAMES = {
     "swimmer": "Swimmer-v4", "hopper": "Hopper-v4", "walker2d": "Walker2d-v4", "humanoid": "Humanoid-v4",
@@ -35,8 +36,8 @@ AGGREGATORS = (
 )  # fmt: skip
 CODECS = ("float32",)
 ATTACKS = (
-    "sign-flip", "scaled-sign-flip", "noise", "zeros", "copies", "poisoned-moments", "reward-flip", "random-actions",
-    "observation-noise", "alie", "ipm", "fedpg-attack", "largest-angle", "adaptive",
+    "sign-flip", "scaled-sign-flip", "noise", "zeros", "copies", "poisoned-moments", "false-drift", "random-values",
+    "reward-flip", "random-actions", "observation-noise", "alie", "ipm", "fedpg-attack", "largest-angle", "adaptive",
 )  # fmt: skip
 SCALINGS = ("shared", "local")
 SITES = ("gravity", "friction", "wind", "length", "reward")
@@ -54,32 +55,6 @@ PARTS = (  # kind, and the section it is a setting of
     ("method", None), ("aggregator", None), ("codec", None), ("estimator", "agent"), ("timing", "timing"),
     ("attack", None), ("sites", "agent"),
 )  # fmt: skip
-
-
-def option(
-    default: Any,
-    help: str,
-    choices: tuple[str, ...] = (),
-    *,
-    above: float | None = None,
-    at_least: float | None = None,
-    at_most: float | None = None,
-    term: bool = False,
-    parts: tuple[str, ...] = (),
-) -> Any:
-    """A setting with its help and its bounds; those of a tuple hold for each of its entries. `parts` are the shipped
-    ones of a setting that also takes FILE.py:NAME.
-
-    A `term` is what a server tells its agents, who agree to no more than the bounds allow. It is never a path, a device
-    or anything to import.
-    """
-    metadata = {
-        "help": help, "choices": choices, "above": above, "at_least": at_least, "at_most": at_most, "term": term,
-        "parts": parts,
-    }  # fmt: skip
-    if isinstance(default, dict):
-        return field(default_factory=lambda: dict(default), metadata=metadata)
-    return field(default=default, metadata=metadata)
 
 
 @dataclass(frozen=True)
@@ -299,6 +274,7 @@ def _without_none(settings: Mapping[str, Any]) -> dict[str, Any]:
 LIVE = ("local", "ray", "grpc")
 USED_BY = {  # settings that mean something to some engines alone
     **dict.fromkeys((entry.name for entry in fields(TimingConfig)), ("virtual",)),
+    **dict.fromkeys(("attack", "attackers"), ("virtual", "local", "ray")),  # of grpc, `afedpg agent --attack`
     "deadline": LIVE, "durable": LIVE, "lease": ("local", "grpc"), "max_rate": ("local", "grpc"),
     **dict.fromkeys((entry.name for entry in fields(RayConfig)), ("ray",)),
 }  # fmt: skip
@@ -320,10 +296,6 @@ def options() -> Iterator[tuple[str | None, dataclasses.Field[Any]]]:
 
 def hint_of(section: str | None, name: str) -> Any:
     return typing.get_type_hints(SECTIONS[section] if section else Config)[name]
-
-
-def default_of(entry: dataclasses.Field[Any]) -> Any:
-    return entry.default_factory() if entry.default_factory is not dataclasses.MISSING else entry.default
 
 
 def from_settings(settings: Mapping[str, Any], base: Config = Config()) -> Config:
@@ -367,36 +339,3 @@ def flat(document: Mapping[str, Any]) -> dict[str, Any]:
     for name, value in document.items():
         settings |= value if name in SECTIONS and isinstance(value, Mapping) else {name: value}
     return settings
-
-
-def coerce(kind: type, values: Mapping[str, Any]) -> dict[str, Any]:
-    """TOML's lists become tuples, whole numbers become floats where a float is meant, numpy's scalars and arrays
-    become Python's own; anything else must fit.
-    """
-    hints = typing.get_type_hints(kind)
-    return {name: _fit(name, value, hints[name]) for name, value in values.items()}
-
-
-def _fit(name: str, value: Any, hint: Any) -> Any:
-    origin = typing.get_origin(hint)
-    if hasattr(value, "tolist"):  # numpy, which is not imported here
-        value = value.tolist()
-    if origin is types.UnionType:  # a setting that may be left open
-        return None if value is None else _fit(name, value, typing.get_args(hint)[0])
-    if origin is tuple:
-        inner = typing.get_args(hint)[0]
-        if isinstance(value, (list, tuple)):
-            return tuple(_fit(name, entry, inner) for entry in value)
-    elif origin is dict:
-        inner = typing.get_args(hint)[1]
-        if isinstance(value, Mapping):
-            return {str(key): entry if inner is Any else _fit(name, entry, inner) for key, entry in value.items()}
-    elif hint is float and isinstance(value, (int, float)) and not isinstance(value, bool):
-        try:
-            return float(value)
-        except OverflowError as error:
-            raise ConfigError(f"{name}: a whole number of {len(str(value))} digits is no float") from error
-    elif isinstance(hint, type) and isinstance(value, hint) and not (hint is int and isinstance(value, bool)):
-        return value
-    wanted = hint.__name__ if isinstance(hint, type) and not isinstance(hint, types.GenericAlias) else hint
-    raise ConfigError(f"{name}: {value!r} is not of type {wanted}")

@@ -187,6 +187,13 @@ class Unused(NamedTuple):
     reason: str
 
 
+class Suspicion(NamedTuple):
+    """How far an agent is from the others, 1 being usual."""
+
+    agent_id: int
+    value: float
+
+
 class Outcome(NamedTuple):
     """What an event did."""
 
@@ -195,6 +202,7 @@ class Outcome(NamedTuple):
     rejected: Rejected | None = None
     unused: Unused | None = None
     waits: int | None = None  # the agent whose contribution is kept, and who gets no Task before it is used
+    suspicion: Suspicion | None = None  # of the agent whose report it was, where the aggregator judges
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,8 +21,9 @@ from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from afedpg.config import PARTS, Config, coerce
+from afedpg.config import PARTS, Config
 from afedpg.errors import ConfigError
+from afedpg.options import coerce
 from afedpg.printable import of_peer
 from afedpg.validation import check_entry
 

@@ -16,10 +16,10 @@ from afedpg.config import (
     AgentConfig,
     Config,
     applies_to,
-    default_of,
     options,
 )
 from afedpg.errors import ConfigError
+from afedpg.options import default_of
 
 SLOWEST = 1e-3  # bytes per second that messages can have in virtual time
 MOST_LAYERS, MOST_WEIGHTS = 32, 1 << 28  # of a network's hidden layers: an agent's machine must not be asked for more

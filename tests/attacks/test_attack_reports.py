@@ -8,15 +8,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from afedpg.agent.attacks.reports import Copies, Lie, Noise, PoisonedMoments, SignFlip, Zeros
+from afedpg.agent.attacks.reports import Copies, FalseDrift, Lie, Noise, PoisonedMoments, RandomValues, SignFlip, Zeros
 from afedpg.agent.attacks.shipped import SHIPPED
 from afedpg.config import from_settings
 from afedpg.engine.attacked import Attacked
-from afedpg.messages import Moments, Report, Task, TaskId
+from afedpg.errors import ConfigError
+from afedpg.messages import Exchange, Group, Moments, Report, Scalar, Task, TaskId
 from afedpg.problems import ProblemWorkload, make_problem
 from afedpg.seeding import stream
 
-LIES = {name: attack() for name, attack in SHIPPED.items() if issubclass(attack, Lie)}
+EXCHANGE = Exchange((Group("policy", 1), Group("value", 3)), (Scalar("drift", 0.0, 2.0),), {"observations": 1})
+LIES = {name: attack().fitted(EXCHANGE) for name, attack in SHIPPED.items() if issubclass(attack, Lie)}
+BESIDE = {"poisoned-moments", "false-drift"}  # lies about what comes with the gradient
 gradients = arrays(np.float32, 6, elements=st.floats(-1e6, 1e6, width=32))
 
 
@@ -75,6 +78,33 @@ def test_poisoned_moments_leave_the_gradient():
         assert poisoned.m2.tolist() == [144, 0]
 
 
+@pytest.mark.parametrize(("to", "drift"), [("lowest", 0.0), ("highest", 2.0)])
+def test_false_drift_is_at_its_bound(to, drift):
+    honest = Report(TaskId(0, 1), 2, np.ones(4, np.float32), 5, scalars={"drift": 0.3})
+    [sent] = told(FalseDrift(to).fitted(EXCHANGE), honest)
+    assert sent.scalars == {"drift": drift}
+    assert sent.payload is honest.payload
+
+
+@given(gradients)
+def test_random_values_leave_the_policy(gradient):
+    [sent] = told(RandomValues(scale=2.0).fitted(EXCHANGE), report(gradient))
+    kept = [0, 4, 5]
+    assert sent.payload[kept].tobytes() == gradient[kept].tobytes()
+    length = np.linalg.norm(gradient[1:4].astype(np.float64))
+    np.testing.assert_allclose(np.linalg.norm(sent.payload[1:4].astype(np.float64)), 2 * length, rtol=1e-5, atol=1e-30)
+
+
+def test_a_lie_about_what_is_not_sent_is_refused():
+    for lie, reason in (
+        (FalseDrift(), "false-drift needs an estimator whose reports carry numbers"),
+        (RandomValues(), "theta has no group 'value'; its groups are none; use --method afedppo"),
+        (PoisonedMoments(), "poisoned-moments needs agents that report moments"),
+    ):
+        with pytest.raises(ConfigError, match=reason):
+            lie.fitted(Exchange())
+
+
 @pytest.mark.parametrize("name", LIES)
 @given(gradient=arrays(np.float32, 6, elements=st.floats(-(2.0**127), 2.0**127, width=32)))
 def test_whatever_is_sent_can_travel(name, gradient):
@@ -119,7 +149,7 @@ def test_a_liar_that_is_moved_tells_the_same_lies(name):
     assert part + follow(again, 1, state, 4, 5)[1] == whole
 
 
-@pytest.mark.parametrize("name", sorted(set(LIES) - {"poisoned-moments"}))
+@pytest.mark.parametrize("name", sorted(set(LIES) - BESIDE))
 def test_a_liar_does_not_send_what_the_honest_one_finds(name):
     honest = problem_workload()
     attacked = Attacked(honest, frozenset({1}), 3, LIES[name])

@@ -50,6 +50,8 @@ CASES = {
     "--attack zeros --attackers 0,1 --agents 2": "attackers: every agent lies",
     "--attack sign-flip:scale=-1 --attackers 1": "attack: sign-flip: scale: -1.0 must be above 0",
     "--attack poisoned-moments --attackers 1": "attack: poisoned-moments needs agents that report moments",
+    "--attack false-drift --attackers 1": "attack: false-drift needs an estimator whose reports carry numbers",
+    "--attack random-values --attackers 1": "attack: random-values: theta has no group 'value'",
     "--attack observation-noise --attackers 1": "attack: this one changes what is observed",
     "--attack ipm --attackers 1 --engine local": "attack: ipm knows every agent's contribution; use --engine virtual",
     "--aggregator slots:mean=nosuch": "aggregator: slots: mean: unknown 'nosuch'",

@@ -366,6 +366,24 @@ def test_unused_contributions_are_counted_as_they_come(tmp_path):
     assert followed(tmp_path).changes("")["unused"] == 0
 
 
+def test_suspicions_are_the_newest_of_every_agent(tmp_path):
+    """Of a run whose aggregator judges, of one whose does not, and of a run.db that is older than the table."""
+    train(
+        "quadratic", agents=4, iterations=20, aggregator="slots", attack="scaled-sign-flip", attackers=(1,),
+        out=tmp_path / "run",
+    )  # fmt: skip
+    rows = read_table(tmp_path / "run" / "run.db", "suspicion")
+    newest = dict(zip(rows["agent"].tolist(), rows["value"].tolist(), strict=True))  # rows are in order
+    found = followed(tmp_path).changes("")["agents"]["suspicion"]
+    assert found == [newest[agent] for agent in range(4)]
+    assert max(found) == found[1]
+    with closing(sqlite3.connect(tmp_path / "run" / "run.db")) as connection, connection:
+        connection.execute("DROP TABLE suspicion")
+    assert followed(tmp_path).changes("")["agents"]["suspicion"] == [None] * 4
+    small_run(tmp_path / "plain" / "run")
+    assert set(followed(tmp_path / "plain").changes("")["agents"]["suspicion"]) == {None}
+
+
 def test_a_live_server_says_who_is_there(tmp_path):
     train("quadratic", engine="local", agents=2, iterations=30, out=tmp_path / "run")
     agents = followed(tmp_path).changes("")["agents"]

@@ -12,8 +12,9 @@ import tomli_w
 
 import afedpg
 from afedpg.cli import main
-from afedpg.config import Config, default_of, flat, options
+from afedpg.config import Config, flat, options
 from afedpg.errors import ConfigError
+from afedpg.options import default_of
 from afedpg.record import checkpoint
 from afedpg.record import folder as folders
 from afedpg.record.agreement import _CLUSTER, _MAY_CHANGE

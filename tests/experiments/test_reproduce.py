@@ -340,13 +340,13 @@ def test_figures_left_out_are_named(monkeypatch: pytest.MonkeyPatch, capsys: pyt
     made: list[str] = []
     monkeypatch.setattr("afedpg.experiments.reproduce.reproduce", lambda ids, choices, quiet: made.extend(ids) or {})
     assert reproduce("all", "--methods", "a3c,fedpg") == 0
-    assert made == [id for id in EXPERIMENTS if id not in ("heterogeneity", "rivals", "learners")]
-    left = "left out, as they show none of the methods named: heterogeneity, rivals, learners\n"
+    assert made == [id for id in EXPERIMENTS if id not in ("heterogeneity", "rivals", "learners", "adversaries")]
+    left = "left out, as they show none of the methods named: heterogeneity, rivals, learners, adversaries\n"
     assert capsys.readouterr().err == left
     made.clear()
     assert reproduce("all", "--timing", "pareto") == 0
-    assert made == [id for id in EXPERIMENTS if id not in ("heterogeneity", "sites", "learners")]
-    left = "left out, as their timing models are not the one named: heterogeneity, sites, learners\n"
+    assert made == [id for id in EXPERIMENTS if id not in ("heterogeneity", "sites", "learners", "adversaries")]
+    left = "left out, as their timing models are not the one named: heterogeneity, sites, learners, adversaries\n"
     assert capsys.readouterr().err == left
 
 

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from federations import site, wait_until
 
+from afedpg.cli import main
 from afedpg.config import LONGEST_LEASE, SHORTEST_LEASE, from_settings
 from afedpg.engine.workloads import BuildWorkload
 from afedpg.messages import Task, TaskId
@@ -79,3 +80,34 @@ def test_an_agent_outlives_its_server_and_a_misfit_does_not(tmp_path: Path) -> N
         status = federation.command("status", f"127.0.0.1:{federation.port}", "--cert", federation.certs / "operator")
         assert status.wait(60) == 0
         assert "agent-0" in federation.log("status")
+
+
+def test_an_agent_can_lie_to_see_what_the_others_stand(tmp_path: Path) -> None:
+    with site(tmp_path, "--iterations", 10**6, "--dimension", 20, "--aggregator", "slots", agents=3) as federation:
+        federation.server()
+        for number, attack in enumerate(((), (), ("--attack", "zeros"))):
+            federation.agent(number, "--seconds-per-gradient", 0.01, *attack)
+        wait_until(lambda: federation.gradients() > 0)
+        wait_until(lambda: len(federation.query("SELECT DISTINCT agent FROM arrivals")) == 3)
+        wait_until(lambda: sum("suspicion" in agent for agent in federation.status()["agents"]) == 3)
+        rows = dict(federation.query("SELECT agent, max(gradient_norm) FROM arrivals GROUP BY agent"))
+        names = {agent["agent"]: agent["name"] for agent in federation.status()["agents"]}
+        assert {names[agent]: norm > 0 for agent, norm in rows.items()} == {
+            "agent-0": True, "agent-1": True, "agent-2": False,
+        }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("attack", "line"),
+    [
+        ("ipm", "attack: ipm knows every agent's contribution; use --engine virtual"),
+        ("nosuch", "attack: unknown 'nosuch'; choose from sign-flip"),
+        ("zeros:scale=1", "attack: zeros has no parameter 'scale'"),
+    ],
+)
+def test_an_attack_that_an_agent_cannot_make(attack: str, line: str, capsys: pytest.CaptureFixture[str]) -> None:
+    command = ("agent", "quadratic", "--connect", "127.0.0.1:1", "--insecure", "--name", "a", "--attack", attack)
+    assert main(list(command)) == 2
+    said = capsys.readouterr().err
+    assert line in said
+    assert said.count("\n") == 1

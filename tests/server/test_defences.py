@@ -8,15 +8,16 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from support import Fold
+from support import Fold, answer
 
-from afedpg.messages import Exchange, Group, Leave, Report, Restart, TaskId
+from afedpg.messages import Exchange, Group, Leave, Report, Restart, Scalar, Suspicion, TaskId
 from afedpg.server.aggregators import Drop, Given, Here, Memory, Use
-from afedpg.server.defences import FREE_REPORTS, MEANS, ClipCentred, Slots, centre_and_radius
+from afedpg.server.defences import FREE_REPORTS, MEANS, QUARANTINE, ClipCentred, Slots, centre_and_radius
 from afedpg.server.robust import geometric_median
 from afedpg.server.rules import afedpg
 from afedpg.server.schedules import Constant
 from afedpg.server.shipped import AGGREGATORS
+from afedpg.server.state import from_tree, to_tree
 
 SIZE = 3
 WHOLE = Here(0, np.zeros(SIZE), 0, frozenset())
@@ -211,3 +212,90 @@ def test_the_memory_that_is_announced_is_the_memory_it_takes(name):
         aggregator.take(Given(Report(TaskId(0, 0), agent, vector, 0), vector, 1.0), memory, here)
     taken = sum(array.nbytes for array in [*memory.arrays.values(), *memory.slots.values()])
     assert taken <= aggregator.vectors(8) * 8 * size
+
+
+def scattered(generator, agent, lie):
+    return 1 + 0.3 * generator.standard_normal(SIZE) if agent < 4 else np.full(SIZE, lie)
+
+
+@pytest.mark.parametrize("aggregator", [Slots(), ClipCentred()])
+def test_who_is_far_from_the_others_is_suspect(aggregator):
+    server, generator = fold(aggregator, agents=5), np.random.default_rng(0)
+    for _ in range(20):
+        for agent in range(5):
+            server.answer(agent, scattered(generator, agent, -9.0))
+            suspicion = server.outcome.suspicion
+            assert suspicion == Suspicion(agent, aggregator.suspicions(server.state.memory)[agent])
+    found = aggregator.suspicions(server.state.memory)
+    assert found.keys() == set(range(5))
+    assert max(found[agent] for agent in range(4)) < 3 < 5 < found[4]
+    server.answer(0, [0.0] * SIZE)  # also where nothing moves
+    assert server.outcome.suspicion.agent_id == 0
+    server(Leave(4))
+    assert 4 not in aggregator.suspicions(server.state.memory)
+
+
+def test_what_an_attacker_knows_of_slots():
+    server = Server(Slots())
+    assert centre_and_radius(server.memory) is None
+    for agent in [0, 1, 2] * 30:
+        server(agent, [3.0 * agent, 0, 0])
+    centre, radius = centre_and_radius(server.memory)
+    np.testing.assert_allclose(centre, server.memory.arrays["direction"])
+    assert radius == pytest.approx(np.median(server.memory.arrays["gaps"]))
+    assert centre_and_radius(Memory()) is None
+
+
+def test_undefended_nobody_is_judged():
+    server = fold(AGGREGATORS["each"]())
+    server.answer(0, [1.0] * SIZE)
+    assert server.outcome.suspicion is None
+
+
+@pytest.mark.parametrize("aggregator", [Slots(quarantine=3.0), ClipCentred(quarantine=3.0)])
+def test_who_is_in_quarantine_is_not_used_until_it_is_like_the_others(aggregator):
+    server, generator = fold(aggregator, agents=5), np.random.default_rng(0)
+    for _ in range(20):
+        for agent in range(5):
+            server.answer(agent, scattered(generator, agent, -9.0))
+    assert server.outcome.unused == (4, QUARANTINE)
+    before = server.theta
+    server.state = from_tree(to_tree(server.state), server.rule)  # as a checkpoint has it
+    server.answer(4, [-9.0] * SIZE)
+    assert server.outcome.unused is not None
+    assert (server.theta == before).all()
+    for _ in range(60):
+        for agent in range(5):
+            server.answer(agent, scattered(generator, agent, 1.0))
+    assert server.outcome.unused is None
+    assert server.outcome.arrivals
+
+
+@pytest.mark.parametrize("quarantine", [0.01, 1.0])
+@given(some_reports)
+def test_never_is_everybody_in_quarantine(quarantine, reports):
+    for kind in (Slots, ClipCentred):
+        server = Server(kind(quarantine=quarantine))
+        for agent, vector in reports:
+            server(agent, vector)
+        gaps = server.memory.arrays["gaps"]
+        assert 2 * server.aggregator.kept_out(gaps).sum() <= len(gaps)
+
+
+def test_the_middle_of_what_agents_say_beside_their_gradients_counts():
+    """Scalars reach the rule's parts as the median over the agents' newest."""
+    seen = []
+    rule = replace(afedpg(Constant(1.0), Constant(1.0)), aggregator=Slots(), broadcast=Noticed(seen))
+    server = Fold(replace(rule, exchange=Exchange(scalars=(Scalar("drift", 0.0, 9.0),))), np.zeros(SIZE), 3)
+    for agent, drift in enumerate([1.0, 9.0, 2.0, 3.0]):
+        server(answer(server.tasks[agent % 3], [1.0] * SIZE, scalars={"drift": drift}))
+    np.testing.assert_allclose(seen, [1.0, 5.0, 2.0, 3.0])
+
+
+class Noticed:
+    def __init__(self, seen):
+        self.seen = seen
+
+    def stretch(self, at):
+        self.seen.append(at.scalars["drift"])
+        return 0.0

@@ -13,6 +13,7 @@ from hypothesis.extra.numpy import arrays
 from support import Fold, answer
 
 from afedpg.messages import Exchange, Leave, Moments, Revoke
+from afedpg.server.defences import ClipCentred, Slots
 from afedpg.server.moments import merge, outliers, why_not
 from afedpg.server.rules import afedpg
 from afedpg.server.schedules import Constant
@@ -208,3 +209,51 @@ def server_slot():
     server = Fold(RULE, np.zeros(2), 1)
     told(server, 0, LIES["a huge mean"])
     return server.state.observed["observations"].slots[0]
+
+
+DEFENDED = [Slots(), ClipCentred()]
+wide = st.floats(-1e9, 1e9)
+lies = st.builds(
+    lambda count, mean, m2: Moments(float(count), np.array(mean), np.array(m2)),
+    st.integers(2, 2048), st.tuples(wide, wide, wide), st.tuples(*[st.floats(0, 1e18)] * 3),
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("aggregator", DEFENDED)
+@given(
+    st.integers(3, 8).flatmap(lambda n: st.tuples(st.just(n), st.integers(max(0, 5 - n), n - 1))),
+    st.lists(lies, min_size=1, max_size=9), st.integers(0, 99), st.booleans(),
+)  # fmt: skip
+def test_liars_cannot_move_a_shared_scale_out_of_the_range_of_the_honest(aggregator, sizes, told_lies, seed, first):
+    """Fewer than half of at least five agents lie, in any way and as often as anybody, before the others or after."""
+    honest_agents, liars = sizes
+    agents, generator = honest_agents + liars, np.random.default_rng(seed)
+    server = Fold(replace(RULE, aggregator=aggregator), np.zeros(2), agents)
+    own = {}
+    for turn in range(3):
+        order = range(agents) if not first else reversed(range(agents))
+        for agent_id in order:
+            if agent_id < honest_agents:
+                new = two_pass(generator.standard_normal((16, 3)) * USUAL * (1 + agent_id))
+                own[agent_id] = merge(own.get(agent_id), new)
+            else:
+                new = told_lies[(turn * liars + agent_id) % len(told_lies)]
+            told(server, agent_id, new)
+    shared = server.state.statistics["observations"]
+    means = np.array([part.mean for part in own.values()])
+    variances = np.array([part.m2 / part.count for part in own.values()])
+    for value, rows in ((shared.mean, means), (shared.m2 / shared.count, variances)):
+        slack = 1e-9 * (1 + np.abs(rows).max(axis=0))
+        assert (rows.min(axis=0) - slack <= value).all()
+        assert (value <= rows.max(axis=0) + slack).all()
+
+
+def test_the_middle_knows_who_is_revoked():
+    server, generator = Fold(replace(RULE, aggregator=Slots()), np.zeros(2), 3), np.random.default_rng(0)
+    rounds(server, range(3), 2, generator)
+    slots = server.state.observed["observations"].slots
+    without = [slots[agent_id].moments for agent_id in (0, 2)]
+    server(Revoke(1))
+    shared = server.state.statistics["observations"]
+    np.testing.assert_allclose(shared.mean, np.mean([part.mean for part in without], axis=0), rtol=1e-9, atol=1e-12)
+    assert shared.count == sum(part.count for part in without)

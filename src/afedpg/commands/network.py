@@ -7,6 +7,7 @@ import itertools
 import json
 import logging
 import os
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -19,7 +20,7 @@ from afedpg.validation import validate
 
 if TYPE_CHECKING:
     from afedpg.engine.federation import OnArrival
-    from afedpg.messages import Arrival, Vector
+    from afedpg.messages import Arrival, Vector, Workload
     from afedpg.runs.serve import Place
 
 LISTEN = "127.0.0.1:7443"
@@ -128,7 +129,7 @@ def _add_agent(commands: Any) -> None:
     parser.add_argument("--connect", metavar="HOST:PORT", required=True, help="the server")
     _add_identity(parser, "this agent's folder of `afedpg certs`")
     parser.add_argument("--name", default="", help="who this is, with --insecure; otherwise the certificate says")
-    add_own_settings(parser, "env_kwargs", "device", "sampler", "compute", "estimator", "codec", "sites")
+    add_own_settings(parser, "env_kwargs", "device", "sampler", "compute", "estimator", "codec", "sites", "attack")
     parser.add_argument(
         "--state", metavar="FILE", help="keep this agent's state here, so that a restart goes on with it"
     )
@@ -140,7 +141,7 @@ def _add_agent(commands: Any) -> None:
 
 def _agent(options: argparse.Namespace) -> int:
     _one_thread_from_the_start()
-    from afedpg.engine.workloads import BuildWorkload
+    from afedpg.engine.workloads import BuildWorkload, check_local
     from afedpg.transport.grpc.client import agent_main
     from afedpg.transport.grpc.membership import AgentOptions
     from afedpg.transport.grpc.roster import check_name
@@ -158,10 +159,18 @@ def _agent(options: argparse.Namespace) -> int:
         require_loopback(host)
         check_name(options.name)
     config = _own_config(options)
+    attack = getattr(options, "attack", "")
+    if attack:
+        check_local(replace(config, engine="grpc", attack=attack))
+
+    def build(config: configuration.Config) -> Workload:
+        liars = tuple(range(config.agents)) if attack else ()  # of all it knows of, it is itself
+        return BuildWorkload(replace(config, attack=attack, attackers=liars))()
+
     agent = AgentOptions(
         options.connect,
         config,
-        lambda config: BuildWorkload(config)(),
+        build,
         None if options.insecure else Identity.read(Path(options.cert)),
         options.name,
         seconds_per_gradient=options.seconds_per_gradient,
@@ -174,7 +183,7 @@ def _agent(options: argparse.Namespace) -> int:
 
 def _own_config(options: argparse.Namespace) -> configuration.Config:
     """What an agent decides for itself; the rest are the server's terms."""
-    settings = {**given_settings(options), "task": options.task, "agents": 1}
+    settings = {**given_settings(options), "task": options.task, "agents": 1, "attack": ""}
     return validate(configuration.from_settings(settings))
 
 

@@ -117,7 +117,7 @@ class Follower:
         if news.afresh:
             self._clear()
         state = "finished" if news.finished else "running" if written else "interrupted"
-        rows = len(news.arrivals["gradient"]) or news.rejected or news.evaluations or news.unused
+        rows = len(news.arrivals["gradient"]) or news.rejected or news.evaluations or news.unused or news.suspicion
         said = (state, news.status, news.waits, news.more)
         if rows or news.afresh or said != (self._state, self._status, self._waits, self._more):
             self._revision += 1
@@ -128,6 +128,7 @@ class Follower:
             if len(self._evaluations) > MOST_EVALUATIONS:
                 self._evaluations = _thinned(self._evaluations)
         self._members.unused.update(news.unused)
+        self._members.suspicion.update(news.suspicion)
         for rejection in news.rejected:
             self._refused += 1
             self._members.refused[rejection.agent] += 1

@@ -35,6 +35,7 @@ class Members:
         self.delays: NDArray[np.int64] = np.zeros(1, np.int64)  # how often each delay occurred
         self.refused: Counter[int] = Counter()  # reports, by agent
         self.unused: Counter[int] = Counter()  # contributions that the aggregator dropped, by agent
+        self.suspicion: dict[int, float] = {}  # the newest of every agent, where the aggregator judges
         self._resize(16)
 
     def _resize(self, size: int) -> None:
@@ -122,7 +123,8 @@ class Members:
         rejected = [told[agent].rejected if agent in told else self.refused[agent] for agent in shown]
         return {
             "agent": shown, "name": names, "state": states, "rejected": rejected,
-            "unused": [self.unused[agent] for agent in shown], "everyone": len(everyone), **columns,
+            "unused": [self.unused[agent] for agent in shown], "everyone": len(everyone),
+            "suspicion": [self.suspicion.get(agent) for agent in shown], **columns,
         }  # fmt: skip
 
     def out(self, config: Config, status: Status, seconds: float, curves: Curves) -> dict[int, tuple[int, float]]:

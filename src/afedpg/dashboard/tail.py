@@ -34,6 +34,7 @@ _REJECTED = f"""SELECT sequence, seconds, iteration, agent, reason FROM rejected
 _EVALUATIONS = f"""SELECT rowid, iteration, gradients, samples, seconds, kind, environment, mean, low, high
                    FROM evaluations WHERE rowid > ? ORDER BY rowid LIMIT {CHUNK}"""
 _UNUSED = "SELECT agent, count(*), max(sequence) FROM unused WHERE sequence > ? GROUP BY agent"
+_SUSPICION = "SELECT agent, value, max(sequence) FROM suspicion WHERE sequence > ? GROUP BY agent"  # each one's newest
 _WAITS = "SELECT iteration, agent, seconds FROM waits WHERE iteration BETWEEN ? AND ?"
 
 Rows = dict[str, NDArray[np.float64]]
@@ -99,6 +100,12 @@ class _Dropped(NamedTuple):
     sequence: int
 
 
+class _Judged(NamedTuple):
+    agent: int
+    value: float
+    sequence: int
+
+
 class _Wait(NamedTuple):
     iteration: int
     agent: int
@@ -112,6 +119,7 @@ class News:
     evaluations: list[Evaluated]
     waits: dict[int, float]  # agent -> when its report came in, of the round that is open
     unused: dict[int, int]  # agent -> contributions that the aggregator dropped
+    suspicion: dict[int, float]  # agent -> how far it is from the others, where the aggregator judges
     finished: bool
     status: Status
     more: bool  # there are further rows: look again
@@ -128,6 +136,7 @@ class Tail:
     _sequence: int = -1
     _evaluation: int = 0
     _dropped: int = -1  # the newest sequence among the unused
+    _judged: int = -1  # and among the suspicions
     _fresh: bool = field(default=True, init=False)
 
     def read(self) -> News:
@@ -136,13 +145,14 @@ class Tail:
             connection.execute("BEGIN")  # one state of the run, for all tables
             afresh = self._fresh = self._changed(connection) or self._fresh
             if afresh:
-                self._last, self._sequence, self._evaluation, self._dropped = None, -1, 0, -1
+                self._last, self._sequence, self._evaluation, self._dropped, self._judged = None, -1, 0, -1, -1
             # All before anything is noted: what cannot be read is not skipped, but said, and read again.
             rows = connection.execute(_ARRIVALS, (self._last[0] if self._last else 0,)).fetchall()
             arrivals = columns(rows)
             rejected = [_checked(Rejection, row) for row in connection.execute(_REJECTED, (self._sequence,))]
             evaluations = [_checked(Evaluated, row) for row in connection.execute(_EVALUATIONS, (self._evaluation,))]
-            unused = _unused(connection, self._dropped)
+            unused = _newer(connection, "unused", _UNUSED, _Dropped, self._dropped)
+            judged = _newer(connection, "suspicion", _SUSPICION, _Judged, self._judged)
             last = rows[-1] if rows else self._last
             opened = last[1] + 1 if last else 0  # the step that is made next
             waits = {agent: at for (_, agent), at in _waits(connection, opened, opened).items()}
@@ -152,10 +162,12 @@ class Tail:
         self._sequence = rejected[-1].sequence if rejected else self._sequence
         self._evaluation = evaluations[-1].row if evaluations else self._evaluation
         self._dropped = max((dropped.sequence for dropped in unused), default=self._dropped)
+        self._judged = max((entry.sequence for entry in judged), default=self._judged)
         more = CHUNK in (len(rows), len(rejected), len(evaluations))
         finished = notes.get("state") == "finished"
         dropped = {entry.agent: entry.times for entry in unused}
-        return News(arrivals, rejected, evaluations, waits, dropped, finished, status, more, afresh)
+        suspicion = {entry.agent: entry.value for entry in judged}
+        return News(arrivals, rejected, evaluations, waits, dropped, suspicion, finished, status, more, afresh)
 
     def _changed(self, connection: sqlite3.Connection) -> bool:
         stat = self.path.stat()
@@ -188,12 +200,6 @@ def _has(connection: sqlite3.Connection, table: str) -> bool:
     return connection.execute("SELECT 1 FROM sqlite_master WHERE name = ?", (table,)).fetchone() is not None
 
 
-def _unused(connection: sqlite3.Connection, after: int) -> list[_Dropped]:
-    if not _has(connection, "unused"):
-        return []
-    return [_checked(_Dropped, row) for row in connection.execute(_UNUSED, (after,))]
-
-
 def _waits(connection: sqlite3.Connection, first: int, last: int) -> Waits:
     if not _has(connection, "waits"):
         return {}
@@ -202,6 +208,10 @@ def _waits(connection: sqlite3.Connection, first: int, last: int) -> Waits:
 
 
 _Row = TypeVar("_Row", bound=NamedTuple)
+
+
+def _newer(connection: sqlite3.Connection, table: str, query: str, kind: type[_Row], after: int) -> list[_Row]:
+    return [_checked(kind, row) for row in connection.execute(query, (after,))] if _has(connection, table) else []
 
 
 def _checked(kind: type[_Row], row: tuple[Any, ...]) -> _Row:

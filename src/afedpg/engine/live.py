@@ -317,7 +317,9 @@ class LiveEngine:
                 self.fail(error)
 
     def status(self) -> str:
-        return describe(self.federation.server, self.members, self.seconds, self.rate, self.sites)
+        server = self.federation.server
+        suspicions = self.federation.rule.aggregator.suspicions(server.memory)
+        return describe(server, self.members, self.seconds, self.rate, self.sites, suspicions)
 
     @property
     def rate(self) -> float:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -59,9 +59,10 @@ def describe(
     members: dict[int, Member],
     seconds: float,
     rate: float,
-    sites: Sequence[SiteReturn] = (),
+    sites: Sequence[SiteReturn],
+    suspicions: Mapping[int, float],
 ) -> str:
-    """Who takes part, how late, how fast, how much: the live server's state as JSON."""
+    """Who takes part, how late, how fast, how much, how far from the others: the live server's state as JSON."""
     now = time.monotonic()
     present = [members[agent_id] for agent_id in sorted(members)]
     document = {
@@ -75,7 +76,11 @@ def describe(
         "rejected": sum(member.rejected for member in present),
         "unused": sum(member.unused for member in present),
         "sites": list(sites),
-        "agents": [_describe_member(member, now, member.agent_id in server.outstanding) for member in present],
+        "agents": [
+            _describe_member(member, now, member.agent_id in server.outstanding)
+            | ({"suspicion": round(suspicions[member.agent_id], 3)} if member.agent_id in suspicions else {})
+            for member in present
+        ],
     }
     return json.dumps(document)
 

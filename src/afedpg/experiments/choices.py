@@ -13,7 +13,7 @@ from afedpg.preset import presets
 
 EXPERIMENTS = (
     "sample-speedup", "global-time", "heterogeneity", "communication", "long-runs", "timeline", "complexity", "rivals",
-    "sites", "learners",
+    "sites", "learners", "adversaries",
 )  # fmt: skip
 SCALES = ("smoke", "short", "full")
 FEDERATED = ("afedpg", "fedpg", "afedpg-vanilla", "a3c")
@@ -28,6 +28,7 @@ SUITABLE = {  # the methods each experiment can show
     "learners": ("afedppo",),
     "rivals": ("afedpg",),
     "sites": ("afedpg", "fedpg"),
+    "adversaries": ("afedpg",),
 }
 TEAMS = dict.fromkeys(("sample-speedup", "long-runs"), (1, 2, 4, 8))  # where the number of agents is what varies
 BESIDE = {"heterogeneity": "fedpg"}  # there in any case: what the others are compared with
@@ -38,8 +39,9 @@ SHOWN_TIMINGS = {  # where a figure has timing models of its own
     "rivals": ("equal", "sqrt", "straggler", "pareto"),
     "learners": ("linear",),
     "sites": ("list",),
+    "adversaries": ("equal",),
 }
-OF_ONE_METHOD = ("learners",)  # figures beside which no rule of the user's own stands
+OF_ONE_METHOD = ("learners", "adversaries")  # figures beside which no rule of the user's own stands
 
 
 @dataclass(frozen=True)

@@ -52,6 +52,10 @@ _TABLES: dict[str, dict[str, str]] = {
         "sequence": "INTEGER PRIMARY KEY", "seconds": "REAL", "iteration": "INTEGER", "agent": "INTEGER",
         "reason": "TEXT",
     },
+    "suspicion": {
+        "sequence": "INTEGER PRIMARY KEY", "seconds": "REAL", "iteration": "INTEGER", "agent": "INTEGER",
+        "value": "REAL",
+    },
     "waits": {
         "sequence": "INTEGER PRIMARY KEY", "seconds": "REAL", "iteration": "INTEGER", "agent": "INTEGER",
     },
@@ -123,6 +127,10 @@ class Database:
         """A report that was believed, and that the aggregator did not use."""
         self._add("unused", (sequence, seconds, iteration, agent, reason))
 
+    def add_suspicion(self, sequence: int, seconds: float, iteration: int, agent: int, value: float) -> None:
+        """How far the agent was from the others after that report, where the aggregator judges."""
+        self._add("suspicion", (sequence, seconds, iteration, agent, value))
+
     def add_wait(self, sequence: int, seconds: float, iteration: int, agent: int) -> None:
         """fedpg: that report came in, and waits until its round, the server step `iteration`, is closed."""
         self._add("waits", (sequence, seconds, iteration, agent))
@@ -169,7 +177,7 @@ class Database:
             for table in ("arrivals", "episodes"):
                 self._connection.execute(f"DELETE FROM {table} WHERE gradient > ?", (gradients,))
             self._connection.execute("DELETE FROM evaluations WHERE gradients > ?", (max(gradients, reached),))
-            for table in ("rejected", "unused", "waits"):
+            for table in ("rejected", "unused", "suspicion", "waits"):
                 self._connection.execute(f"DELETE FROM {table} WHERE sequence >= ?", (sequence,))
             self._connection.execute("UPDATE notes SET value = ? WHERE key = ?", (str(sequence), EVENTS))
 

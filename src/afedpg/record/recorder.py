@@ -75,6 +75,8 @@ class Recorder:
             self.database.add_wait(sequence, seconds, iteration, outcome.waits)
         if outcome.unused is not None:
             self.database.add_unused(sequence, seconds, iteration, *outcome.unused)
+        if outcome.suspicion is not None:
+            self.database.add_suspicion(sequence, seconds, iteration, *outcome.suspicion)
         if outcome.rejected is not None:
             refused = outcome.rejected
             self.database.add_rejected(sequence, seconds, iteration, refused.agent_id, refused.reason)

@@ -72,7 +72,7 @@ def recompute(path: str | Path, own: Own = Own(), workers: int | None = None, tr
         )
     workload, rule = parts_of(config, own)
     recorded = newest(folder, rule, workload).server
-    result = run(config, own, None, workers, until=recorded.gradients + recorded.unused)
+    result = run(config, own, None, workers, until=rule.spent(recorded.gradients, recorded.unused))
     return Comparison(0, result.gradients, _sha(recorded.theta), result.sha256)
 
 

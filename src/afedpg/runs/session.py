@@ -105,7 +105,7 @@ class Session:
             and (not self.federation.open_round or recorder.journal_full())
         ):
             self._checkpoint()
-        done = server.gradients + server.unused >= self.gradients
+        done = self.federation.rule.spent(server.gradients, server.unused) >= self.gradients
         return done or self.goals.met(self.engine.seconds) or bool(self.watchers.stopped)
 
     @cached_property

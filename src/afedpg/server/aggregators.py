@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Sequence, Set
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -47,6 +47,7 @@ class Use(NamedTuple):
     version: int | None = None  # the iteration it counts as taken at; None: the first report's
     norm: float | None = None  # of the direction, where it is known
     factor: float = 1.0  # of the direction's steps; an agent's own values, in groups of parameters, stay what they are
+    scalars: Mapping[str, float] | None = None  # for the rule's parts; None: the reports', as means
 
 
 class Keep(NamedTuple):
@@ -93,11 +94,15 @@ class Aggregator(ABC):
 
     `weigh`: where agents differ, the mean of what is optimized: over contributions as they arrive, so that fast agents
     count more, or over agents.
+
+    `robust`: it is there against liars. So the shared statistics are the middle of the agents' instead of merged, and
+    what it drops takes nothing from the contributions that a run has: a flood would end it.
     """
 
     waits: bool = False
     everyone: bool = False
     weigh: str = "arrivals"  # or "agents"
+    robust: bool = False
 
     def start(self, parameters: int) -> dict[str, NDArray[Any]]:
         """The arrays it remembers, as they are at the start."""
@@ -118,6 +123,10 @@ class Aggregator(ABC):
     def changed(self, memory: Memory, here: Here) -> Use | None:
         """Somebody left, or the deadline is over: is there a direction now?"""
         return None
+
+    def suspicions(self, memory: Memory) -> dict[int, float]:
+        """How far from the others each agent is, 1 being usual; recorded and shown. Empty where it does not judge."""
+        return {}
 
 
 @dataclass(frozen=True)

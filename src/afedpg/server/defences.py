@@ -31,6 +31,7 @@ from afedpg.server.robust import (
 )
 
 FREE_REPORTS = 10  # of every agent: somebody has to begin
+QUARANTINE = "quarantine: its contributions are far from the others'"
 Arrays = dict[str, NDArray[Any]]
 Mean = Callable[[Rows, Vector, float, Vector], Vector]  # rows, weights, the liars' share of them, the last direction
 
@@ -59,19 +60,43 @@ MEANS: dict[str, Mean] = {
 
 
 class _PerAgent(Aggregator):
-    """Remembers numbers per agent, in arrays that have a row for each agent in `memory.slots`."""
+    """Remembers numbers per agent, in arrays that have a row for each agent in `memory.slots`.
 
+    One of them is `gaps`, the running mean of an agent's distance from the direction or the centre, per group where
+    groups are judged each for itself. In units of the middle agent's it is the agent's suspicion.
+    """
+
+    robust = True
     tables: ClassVar[tuple[str, ...]]  # the names of these arrays
+    quarantine: float
 
-    def row(self, memory: Memory, agent_id: int) -> int:
-        """The agent's row, at first of zeros."""
-        arrays = memory.arrays
-        if agent_id not in memory.slots:
-            memory.slots[agent_id] = np.zeros(1)  # says that it is there, until it leaves
+    def row(self, memory: Memory, given: Given) -> int:
+        """The agent's row, at first of zeros. Its slot holds the numbers that came with its newest report."""
+        arrays, agent_id, scalars = memory.arrays, given.agent, given.report.scalars
+        new = agent_id not in memory.slots
+        memory.slots[agent_id] = np.array([scalars[name] for name in sorted(scalars)] or [0.0])
+        if new:
             for name in self.tables:
                 arrays[name] = np.concatenate([arrays[name], np.zeros((1, *arrays[name].shape[1:]))])
             arrays["agents"][-1] = agent_id
         return int(np.flatnonzero(arrays["agents"] == agent_id)[0])
+
+    def scalars(self, memory: Memory, given: Given) -> dict[str, float] | None:
+        """The middle of what the agents said last, one vote each; None where reports carry no numbers."""
+        if not given.report.scalars:
+            return None
+        rows = np.array([memory.slots[agent_id] for agent_id in sorted(memory.slots)])
+        middle = coordinate_median(rows, np.ones(len(rows))).tolist()
+        return dict(zip(sorted(given.report.scalars), middle, strict=True))
+
+    def suspicions(self, memory: Memory) -> dict[int, float]:
+        arrays = memory.arrays
+        return dict(zip(arrays["agents"].astype(int).tolist(), _suspicions(arrays["gaps"]).tolist(), strict=True))
+
+    def kept_out(self, gaps: NDArray[Any]) -> NDArray[np.bool_]:
+        """Whose contributions are not used: never more than half of the agents."""
+        found = _suspicions(gaps)
+        return found > max(self.quarantine, float(np.median(found)))
 
     def changed(self, memory: Memory, here: Here) -> Use | None:
         """Who has left has no vote."""
@@ -81,6 +106,15 @@ class _PerAgent(Aggregator):
             for name in self.tables:
                 arrays[name] = arrays[name][stay]
         return None
+
+
+def _suspicions(gaps: NDArray[Any]) -> Vector:
+    """Of every row, its largest over the groups; 1 for all where there are too few to compare."""
+    if len(gaps) < 3:
+        return np.ones(len(gaps))
+    usual = np.median(gaps, axis=0)
+    ratios = np.divide(gaps, usual, out=np.ones_like(gaps), where=usual > 0)
+    return np.asarray(ratios.reshape(len(gaps), -1).max(axis=1))
 
 
 @dataclass(frozen=True)
@@ -93,39 +127,48 @@ class Slots(_PerAgent):
     contributions in its mean, up to what the middle one of all agents has sent, and up to the 1/beta that a mean can
     remember. So nobody gains weight by reporting more often than the others. Nor does anybody make the server step
     much more often: beyond its first ten, reports of an agent that has sent more than `fair` times as many as the
-    middle one are not used.
+    middle one are not used. While an agent is in quarantine its mean goes on, so that it can leave again, but has no
+    weight, and its contributions are not used.
     """
 
-    tables = ("agents", "counts", "rows")
+    tables = ("agents", "counts", "gaps", "rows")
     weigh = "agents"
 
     mean: str = option("ctma", "how the agents' means become one", tuple(MEANS))
     beta: float = option(0.1, "weight of an agent's newest contribution in its mean", above=0, at_most=1)
     share: float = option(0.3, "of the weight that may be liars'", at_least=0, at_most=0.49)
-    fair: float = option(3.0, "how many times as many reports as the middle agent's are used of one", at_least=1)
+    fair: float = option(1.5, "how many times as many reports as the middle agent's are used of one", at_least=1)
+    quarantine: float = option(0.0, "suspicion above which an agent is kept out; 0: nobody is", at_least=0)
 
     def start(self, parameters: int) -> Arrays:
         rows, none = np.zeros((0, parameters)), np.zeros(0)
-        return {"direction": np.zeros(parameters), "rows": rows, "agents": none, "counts": none}
+        return {"direction": np.zeros(parameters), "rows": rows, "agents": none, "counts": none, "gaps": none}
 
     def vectors(self, agents: int) -> int:
         return agents + 2
 
     def take(self, given: Given, memory: Memory, here: Here) -> Use | Keep | Drop:
         arrays = memory.arrays
-        row = self.row(memory, given.agent)
-        counts, rows = arrays["counts"], arrays["rows"]
+        if not len(arrays["agents"]):
+            arrays["gaps"] = np.zeros((0, len(here.places)))
+        row = self.row(memory, given)
+        counts, rows, gaps = arrays["counts"], arrays["rows"], arrays["gaps"]
         middle = float(np.median(counts))
         if counts[row] >= self.fair * middle + FREE_REPORTS:
             return Drop(f"flood: {counts[row]:.0f} of its reports were used, {middle:.0f} of the middle agent")
         counts[row] += 1
         beta = max(self.beta, 1 / counts[row])  # at first a plain mean
         mix(rows[row], given.vector, 1 - beta, beta)
-        weights = np.minimum(counts, min(max(1.0, middle), 1 / self.beta))
         last = arrays["direction"]
+        gaps[row] += beta * (np.array([distance(last[place], rows[row, place]) for place in here.places]) - gaps[row])
+        weights = np.minimum(counts, min(max(1.0, middle), 1 / self.beta))
+        if self.quarantine:
+            weights[self.kept_out(gaps)] = 0.0
+            if weights[row] == 0:
+                return Drop(QUARANTINE)
         for place in here.places:
             last[place] = MEANS[self.mean](rows[:, place], weights, self.share, last[place])
-        return Use(last, (given,), given.version)
+        return Use(last, (given,), given.version, scalars=self.scalars(memory, given))
 
 
 @dataclass(frozen=True)
@@ -144,6 +187,7 @@ class ClipCentred(_PerAgent):
     beta: float = option(0.1, "weight of the newest contribution in the centre", above=0, at_most=1)
     reach: float = option(1.0, "the radius, in usual distances from the centre", above=0)
     fair: float = option(1.0, "how many times as often as the middle agent one may report and count whole", at_least=1)
+    quarantine: float = option(0.0, "suspicion above which an agent is kept out; 0: nobody is", at_least=0)
 
     def start(self, parameters: int) -> Arrays:
         vectors = {name: np.zeros(parameters, np.float32) for name in ("centre", "clipped")}  # as contributions are
@@ -154,22 +198,31 @@ class ClipCentred(_PerAgent):
 
     def take(self, given: Given, memory: Memory, here: Here) -> Use | Keep | Drop:
         arrays, centre = memory.arrays, memory.arrays["centre"]
-        row = self.row(memory, given.agent)
+        row = self.row(memory, given)
         counts, gaps = arrays["counts"], arrays["gaps"]
         gap = distance(centre, given.vector)
         counts *= 1 - 0.1 / len(counts)  # the last ten reports of everybody
         counts[row] += 1
         gaps[row] += (gap - gaps[row]) * max(self.beta, 1 / counts[row])
+        if self.quarantine and self.kept_out(gaps)[row]:
+            return Drop(QUARANTINE)
+        scalars = self.scalars(memory, given)
         radius = arrays["radius"][0] = self.reach * float(np.median(gaps))
         part = clip_factor(gap, radius) * min(1.0, self.fair * float(np.median(counts)) / counts[row])
         if part == 1:
             mix(centre, given.vector, 1 - self.beta, self.beta)
-            return Use(given.vector, (given,), given.version, given.norm)
+            return Use(given.vector, (given,), given.version, given.norm, scalars=scalars)
         length = shorten(arrays["clipped"], centre, given.vector, part, self.beta)
-        return Use(arrays["clipped"], (given,), given.version, length)
+        return Use(arrays["clipped"], (given,), given.version, length, scalars=scalars)
 
 
 def centre_and_radius(memory: Memory) -> tuple[Vector, float] | None:
-    """What somebody would know who knew of centred clipping; None where it is not in use."""
+    """What somebody would know who knew of the defence: where its centre is, and how far from there the middle agent
+    is, beyond which what is sent is clipped or counts less. None where there is no defence.
+    """
     arrays = memory.arrays
-    return (arrays["centre"].astype(np.float64), float(arrays["radius"][0])) if "centre" in arrays else None
+    if "centre" in arrays:
+        return arrays["centre"].astype(np.float64), float(arrays["radius"][0])
+    if "gaps" not in arrays or not len(arrays["gaps"]):
+        return None
+    return arrays["direction"].copy(), float(np.median(np.linalg.norm(arrays["gaps"], axis=1)))

@@ -7,7 +7,7 @@ place; who wants to keep a theta copies it.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from afedpg.errors import BrokenPart
@@ -22,6 +22,7 @@ from afedpg.messages import (
     Rejected,
     Restart,
     Revoke,
+    Suspicion,
     Task,
     TaskId,
     Unused,
@@ -71,7 +72,7 @@ def _leave(rule: ServerRule, state: ServerState, event: Leave) -> Outcome:
 def _revoke(rule: ServerRule, state: ServerState, event: Revoke) -> Outcome:
     """Its contributions are in theta and stay there; its moments are taken out of the shared statistics."""
     for name, observed in state.observed.items():
-        merged = moments.forget(observed, state.statistics.get(name), event.agent_id)
+        merged = moments.forget(observed, state.statistics.get(name), event.agent_id, rule.aggregator.robust)
         state.statistics = {key: value for key, value in state.statistics.items() if key != name}
         if merged is not None:
             state.statistics = {**state.statistics, name: merged}
@@ -107,22 +108,25 @@ def _report(rule: ServerRule, state: ServerState, given: Given) -> Outcome:
     del state.outstanding[agent_id]
     state.late.discard(agent_id)
     answer = rule.aggregator.take(given, state.memory, _here(state))
+    judged = rule.aggregator.suspicions(state.memory)
+    suspicion = Suspicion(agent_id, judged[agent_id]) if agent_id in judged else None
     if not isinstance(answer, _ANSWERS):
         raise BrokenPart(f"aggregator: {type(rule.aggregator).__name__} answered {answer!r}, not Use, Keep or Drop")
     if isinstance(answer, Drop):
         state.unused += 1
         state.samples += report.stats.steps
-        return Outcome(_next(rule, state, agent_id), [], unused=Unused(agent_id, answer.reason))
+        unused = Unused(agent_id, answer.reason)
+        return Outcome(_next(rule, state, agent_id), [], unused=unused, suspicion=suspicion)
     for name, new in report.moments.items():
-        merged = moments.take(state.observed[name], state.statistics.get(name), agent_id, new)
+        merged = moments.take(state.observed[name], state.statistics.get(name), agent_id, new, rule.aggregator.robust)
         if merged is not None:
             state.statistics = {**state.statistics, name: merged}
     if isinstance(answer, Keep):
         tasks = _next(rule, state, agent_id) if answer.task else []
-        return Outcome(tasks, [], waits=None if answer.task else agent_id)
+        return Outcome(tasks, [], waits=None if answer.task else agent_id, suspicion=suspicion)
     arrivals = _step(rule, state, answer)
     if not rule.aggregator.waits:
-        return Outcome(_next(rule, state, agent_id), arrivals)
+        return Outcome(_next(rule, state, agent_id), arrivals, suspicion=suspicion)
     return Outcome([_hand_out(state, each.agent) for each in answer.reports], arrivals)
 
 
@@ -158,7 +162,7 @@ def _step(rule: ServerRule, state: ServerState, use: Use) -> list[Arrival]:
     first = use.reports[0]
     alone = len(use.reports) == 1
     version = first.version if use.version is None else use.version
-    at = At(state.iteration, version, first.agent if alone else -1, state.theta, _scalars(use.reports))
+    at = At(state.iteration, version, first.agent if alone else -1, state.theta, _scalars(use))
     length, ahead = _move(rule, state, use, at)
     alpha = None if rule.alpha is None else rule.alpha(at.iteration, version)
     eta = rule.eta(at.iteration, version)
@@ -213,8 +217,11 @@ def _move(rule: ServerRule, state: ServerState, use: Use, at: At) -> tuple[float
     return length, ahead
 
 
-def _scalars(reports: Sequence[Given]) -> Mapping[str, float]:
-    """Of one report, or their means over several."""
+def _scalars(use: Use) -> Mapping[str, float]:
+    """The aggregator's, or those of one report, or their means over several."""
+    reports = use.reports
+    if use.scalars is not None:
+        return use.scalars
     if len(reports) == 1:
         return reports[0].report.scalars
     names = reports[0].report.scalars

@@ -2,6 +2,9 @@
 
 They are merged as they arrive, and kept once more per agent: an agent whose moments are far outside what the others
 observe is set aside, and one that is revoked is taken out. Only then are the merged ones made again from the agents'.
+
+With an aggregator against liars they are not merged but the middle of what the agents observe, each with one vote: as
+long as less than half of them lie, it is within what the honest ones observe, quantity by quantity.
 """
 
 from __future__ import annotations
@@ -15,6 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from afedpg.messages import Moments
+from afedpg.server.robust import coordinate_median
 
 PRIOR = -1  # what the run began with, as if an agent had reported it; trusted
 FAR = 1e4  # a mean square beyond so many merged variances makes the server compare the agents at once
@@ -38,12 +42,16 @@ class Observed:
     reports: int = 0  # since the run began
 
 
-def take(observed: Observed, statistics: Moments | None, agent_id: int, new: Moments) -> Moments | None:
-    """The merged statistics after a report."""
+def take(
+    observed: Observed, statistics: Moments | None, agent_id: int, new: Moments, robust: bool = False
+) -> Moments | None:
+    """The shared statistics after a report: merged, or with `robust` the middle ones."""
     before = observed.slots.get(agent_id, Slot(0, new))
     merged = merge(before.moments, new) if before.reports else new
     observed.slots[agent_id] = Slot(before.reports + 1, merged)
     observed.reports += 1
+    if robust:
+        return middle(observed)
     # Comparing all agents costs N times as much as one report's merge: done once per N reports, it costs as much again.
     if observed.reports % len(observed.slots) == 0 or _is_far(statistics, new):
         aside = outliers(observed.slots)
@@ -53,10 +61,12 @@ def take(observed: Observed, statistics: Moments | None, agent_id: int, new: Mom
     return statistics if agent_id in observed.aside else merge(statistics, new)
 
 
-def forget(observed: Observed, statistics: Moments | None, agent_id: int) -> Moments | None:
-    """The merged statistics without an agent."""
+def forget(observed: Observed, statistics: Moments | None, agent_id: int, robust: bool = False) -> Moments | None:
+    """The shared statistics without an agent."""
     if observed.slots.pop(agent_id, None) is None:
         return statistics
+    if robust:
+        return middle(observed)
     observed.aside = outliers(observed.slots)
     return together(observed)
 
@@ -67,6 +77,18 @@ def together(observed: Observed) -> Moments | None:
     for agent_id in sorted(observed.slots.keys() - observed.aside):
         merged = merge(merged, observed.slots[agent_id].moments)
     return merged
+
+
+def middle(observed: Observed) -> Moments | None:
+    """Mean and variance of every quantity are the medians of the agents' own."""
+    if not observed.slots:
+        return None
+    parts = [observed.slots[agent_id].moments for agent_id in sorted(observed.slots)]
+    votes = np.ones(len(parts))
+    mean = coordinate_median(np.array([part.mean for part in parts]), votes)
+    variance = coordinate_median(np.array([part.m2 / part.count for part in parts]), votes)
+    count = sum(part.count for part in parts)
+    return Moments(count, mean, variance * count)
 
 
 def outliers(slots: Mapping[int, Slot]) -> frozenset[int]:

@@ -59,11 +59,7 @@ def geometric_median(
     scale = float(coordinate_median(distances[:, None], shares)[0])
     if scale == 0:  # half of the weight is in one point, and that point is the minimum
         return centre
-    for _ in range(iterations):
-        coefficients = shares / np.maximum(distances, smoothing * scale)
-        if _combine(rows, coefficients / coefficients.sum(), 0.0, centre) <= tolerance * scale:
-            break
-        distances = distances_to(centre, rows)
+    _weiszfeld(rows, shares, centre, smoothing * scale, tolerance * scale, iterations)
     return centre
 
 
@@ -96,11 +92,6 @@ def clip_factor(distance: float, radius: float) -> float:
     return 1.0 if distance <= radius else radius / distance
 
 
-def distances_to(centre: Vector, rows: Rows) -> Vector:
-    """|x_i - c| of every row, [n]."""
-    return np.array([distance(centre, row) for row in rows])
-
-
 @fast_jit
 def distance(centre: Vector | Floats, vector: Vector | Floats) -> float:
     """|v - c|."""
@@ -109,6 +100,15 @@ def distance(centre: Vector | Floats, vector: Vector | Floats) -> float:
         gap = np.float64(vector[index]) - np.float64(centre[index])
         total += gap * gap
     return float(np.sqrt(total))
+
+
+@jit
+def distances_to(centre: Vector, rows: Rows) -> Vector:
+    """|x_i - c| of every row, [n]."""
+    found = np.empty(rows.shape[0])
+    for row in range(rows.shape[0]):
+        found[row] = distance(centre, rows[row])
+    return found
 
 
 @fast_jit
@@ -144,6 +144,15 @@ def _combine(rows: Rows, coefficients: Vector, keep: float, result: Vector) -> f
             moved += gap * gap
             result[start + index] = block[index]
     return float(np.sqrt(moved))
+
+
+@jit
+def _weiszfeld(rows: Rows, shares: Vector, centre: Vector, nearest: float, enough: float, iterations: int) -> None:
+    """Moves `centre`, in place, until a step is shorter than `enough`; no row counts as nearer than `nearest`."""
+    for _ in range(iterations):
+        coefficients = shares / np.maximum(distances_to(centre, rows), nearest)
+        if _combine(rows, coefficients / coefficients.sum(), 0.0, centre) <= enough:
+            break
 
 
 @jit

@@ -38,6 +38,10 @@ class ServerRule:
     def synchronous(self) -> bool:
         return self.aggregator.waits
 
+    def spent(self, gradients: int, unused: int) -> int:
+        """Of the contributions a run has. What a defence drops is not among them, or a flood would end the run."""
+        return gradients if self.aggregator.robust else gradients + unused
+
     def groups(self, parameters: int) -> tuple[tuple[Group, slice], ...]:
         """With their places in theta."""
         found, start = [], 0

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from afedpg.errors import AfedpgError
@@ -67,7 +67,9 @@ def _table(document: dict[str, Any]) -> str:
     names = ("agent", "name", "state", "gradients", "delay", "s/gradient", "MB up", "MB down", "rejected", "last seen")
     rows = [names, *(_row(agent) for agent in document["agents"])]
     if any(unused):
-        rows = [(*row[:-1], text, row[-1]) for row, text in zip(rows, ("unused", *map(str, unused)), strict=True)]
+        rows = _with(rows, "unused", map(str, unused))
+    if any("suspicion" in agent for agent in document["agents"]):
+        rows = _with(rows, "suspicion", (f"{float(agent.get('suspicion', 1)):.2f}" for agent in document["agents"]))
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     lines = ["  ".join(cell.rjust(width) for cell, width in zip(row, widths, strict=True)) for row in rows]
     return "\n".join(map(printable, [*head, *lines, *_sites(document.get("sites", ()))]))
@@ -82,6 +84,11 @@ def _sites(told: Sequence[Sequence[Any]]) -> Iterator[str]:
         mean, worst = mean_and_worst(sites)
         each = ", ".join(f"{site} {value:.6g}" for site, value in sites.items())
         yield f"theta, {kind}: mean of {len(sites)} sites {mean:.6g}, worst {sites[worst]:.6g} on {worst} ({each})"
+
+
+def _with(rows: list[tuple[str, ...]], name: str, texts: Iterable[str]) -> list[tuple[str, ...]]:
+    """A column more, before the last."""
+    return [(*row[:-1], text, row[-1]) for row, text in zip(rows, (name, *texts), strict=True)]
 
 
 def _row(agent: dict[str, Any]) -> tuple[str, ...]:

@@ -30,7 +30,7 @@ class Sight:
     honest: Rows  # [n, parameters], the latest contribution of every honest agent
     own: Vector  # what the liar found itself
     share: float  # of all contributions, the liars' together
-    centre: Vector | None = None  # of the defence, where it has one
+    centre: Vector | None = None  # of the defence, where there is one
     radius: float = np.inf
 
     @property
@@ -107,7 +107,7 @@ class LargestAngle(Omniscient):
 
 @dataclass(frozen=True)
 class Adaptive(Omniscient):
-    """Knows centred clipping: as far from its centre as is not clipped, against the honest mean."""
+    """Knows the defence: as far from its centre as the middle agent is, against the honest mean."""
 
     def send(self, sight: Sight, generator: np.random.Generator) -> Vector:
         centre = np.zeros_like(sight.own) if sight.centre is None else sight.centre
@@ -120,7 +120,7 @@ def unit(vector: Vector) -> Vector:
     return vector / length if length > 0 else vector
 
 
-Defence = Callable[[], tuple[Vector, float] | None]  # the centre and the radius of centred clipping, where it is in use
+Defence = Callable[[], tuple[Vector, float] | None]  # its centre, and how far from it the middle agent is
 
 
 @dataclass

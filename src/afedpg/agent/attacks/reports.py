@@ -7,7 +7,8 @@ what it sends. Both are pure, so a run with liars is killed, resumed and replaye
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -21,8 +22,9 @@ from afedpg.server.kernels import norm
 class Lie(ABC):
     """What every lie is. Unless it says otherwise it remembers nothing."""
 
-    def check(self, exchange: Exchange) -> None:  # noqa: B027 - most need nothing
-        """Raises a ConfigError where there is nothing to lie about."""
+    def fitted(self, exchange: Exchange) -> Lie:
+        """The same for reports that look like this; a ConfigError where there is nothing to lie about."""
+        return self
 
     def start(self, generator: np.random.Generator) -> AgentState:
         """What the liar remembers at first. Arrays whose names end in `stream` are random streams."""
@@ -69,9 +71,8 @@ class Noise(Lie):
 
     def tell(self, state: AgentState, report: Report) -> tuple[AgentState, Report]:
         generator = thaw(state["stream"])
-        noise = generator.standard_normal(report.payload.size)
-        length = self.scale * norm(report.payload) / max(norm(noise), 1e-300)
-        return {"stream": freeze(generator)}, with_vector(report, length * noise)
+        noise = _noise(generator, report.payload, self.scale)
+        return {"stream": freeze(generator)}, with_vector(report, noise)
 
 
 @dataclass(frozen=True)
@@ -90,9 +91,10 @@ class PoisonedMoments(Lie):
     shift: float = option(100.0, "how many deviations the mean is moved by")
     spread: float = option(100.0, "how many times as wide", above=0)
 
-    def check(self, exchange: Exchange) -> None:
+    def fitted(self, exchange: Exchange) -> Lie:
         if not exchange.statistics:
             raise ConfigError("attack: poisoned-moments needs agents that report moments; use --scale-observations")
+        return self
 
     def tell(self, state: AgentState, report: Report) -> tuple[AgentState, Report]:
         return state, replace(report, moments={name: self._poisoned(part) for name, part in report.moments.items()})
@@ -100,6 +102,52 @@ class PoisonedMoments(Lie):
     def _poisoned(self, honest: Moments) -> Moments:
         deviation = np.sqrt(honest.m2 / honest.count)
         return Moments(honest.count, honest.mean + self.shift * deviation, honest.m2 * self.spread**2)
+
+
+@dataclass(frozen=True)
+class FalseDrift(Lie):
+    """An honest gradient, and numbers beside it, such as a drift, that are the least or the largest believed."""
+
+    to: str = option("highest", "which of its bounds every number is at", ("lowest", "highest"))
+    ends: Mapping[str, float] = field(default_factory=dict)  # the numbers' bounds on that side
+
+    def fitted(self, exchange: Exchange) -> Lie:
+        if not exchange.scalars:
+            raise ConfigError("attack: false-drift needs an estimator whose reports carry numbers, its `scalars`")
+        return replace(self, ends={s.name: s.low if self.to == "lowest" else s.high for s in exchange.scalars})
+
+    def tell(self, state: AgentState, report: Report) -> tuple[AgentState, Report]:
+        return state, replace(report, scalars={**report.scalars, **self.ends})
+
+
+@dataclass(frozen=True)
+class RandomValues(Noise):
+    """Honest but for one group of theta, the value network's: noise `scale` times as long as the honest numbers."""
+
+    scale: float = option(10.0, "how many times as long as the honest numbers", above=0)
+    group: str = option("value", "the group whose numbers are random")
+    place: slice = field(default_factory=lambda: slice(0, 0))  # of the group in theta
+
+    def fitted(self, exchange: Exchange) -> Lie:
+        start = 0
+        for group in exchange.groups:
+            if group.name == self.group:
+                return replace(self, place=slice(start, start + group.size))
+            start += group.size
+        known = ", ".join(group.name for group in exchange.groups) or "none; use --method afedppo"
+        raise ConfigError(f"attack: random-values: theta has no group '{self.group}'; its groups are {known}")
+
+    def tell(self, state: AgentState, report: Report) -> tuple[AgentState, Report]:
+        generator = thaw(state["stream"])
+        vector = report.payload.astype(np.float64)
+        vector[self.place] = _noise(generator, report.payload[self.place], self.scale)
+        return {"stream": freeze(generator)}, with_vector(report, vector)
+
+
+def _noise(generator: np.random.Generator, honest: Floats, scale: float) -> Vector:
+    """Gaussian, `scale` times as long."""
+    noise = generator.standard_normal(honest.size)
+    return noise * (scale * norm(honest) / max(norm(noise), 1e-300))
 
 
 def with_vector(report: Report, vector: Vector | Floats) -> Report:

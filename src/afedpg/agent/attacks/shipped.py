@@ -3,7 +3,17 @@
 from __future__ import annotations
 
 from afedpg.agent.attacks.omniscient import Adaptive, Alie, FedPGAttack, InnerProduct, LargestAngle, Omniscient
-from afedpg.agent.attacks.reports import Copies, Lie, Noise, PoisonedMoments, ScaledSignFlip, SignFlip, Zeros
+from afedpg.agent.attacks.reports import (
+    Copies,
+    FalseDrift,
+    Lie,
+    Noise,
+    PoisonedMoments,
+    RandomValues,
+    ScaledSignFlip,
+    SignFlip,
+    Zeros,
+)
 from afedpg.agent.attacks.worlds import ObservationNoise, RandomActions, RewardFlip, World
 
 __all__ = ["SHIPPED", "Attack", "Omniscient"]
@@ -17,6 +27,8 @@ SHIPPED: dict[str, type[Attack]] = {
     "zeros": Zeros,
     "copies": Copies,
     "poisoned-moments": PoisonedMoments,
+    "false-drift": FalseDrift,
+    "random-values": RandomValues,
     "reward-flip": RewardFlip,
     "random-actions": RandomActions,
     "observation-noise": ObservationNoise,

@@ -29,6 +29,7 @@ export class Detail {
       { name: "Down", text: (a) => bytes(a.bytes_down), value: (a) => a.bytes_down },
       { name: "Refused", text: (a) => count(a.rejected), value: (a) => a.rejected },
       { name: "Unused", text: (a) => count(a.unused), value: (a) => a.unused },
+      { name: "Suspicion", text: (a) => brief(a.suspicion), value: (a) => a.suspicion },
       { name: "Last seen", text: (a) => (a.last_seen === null ? NONE : `${seconds(a.last_seen)} ${this.over ? "before the end" : "ago"}`), value: (a) => a.last_seen },
     ], "The agents of the run");
     this.sites = new Table(byId("sites"), [

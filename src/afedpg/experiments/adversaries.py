@@ -1,0 +1,291 @@
+"""Learning among liars: every attack against every defence, with liars that are slow, as fast as the others, or fast.
+
+A score is 0 for the policy at the start and 1 for the honest agents alone, after the same virtual seconds.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from matplotlib.figure import Figure
+
+from afedpg import plotting
+from afedpg.config import ATTACKS, PROBLEMS
+from afedpg.experiments.choices import Choices
+from afedpg.experiments.jobs import Plan
+from afedpg.experiments.outcome import Outcome, Picture, Verdict, rule, settle
+from afedpg.experiments.statistics import Interval, t_interval
+from afedpg.experiments.tables import Table, table
+from afedpg.experiments.trials import AGENTS, EPISODES, METHOD, Case, Course, Likeness, Trial
+
+TITLE = "Learning among agents that lie"
+NONE, RECOMMENDED = "each", "slots"
+DEFENCES = (NONE, "clip-centred", RECOMMENDED)
+PACES = {"10 times slower": 10.0, "equal": 1.0, "10 times faster": 0.1}
+TEAMS = {"smoke": (2,), "short": (2,), "full": (2, 3)}  # how many of the ten lie
+SEEDS = (1, 3, 5)
+NOT_ALONE = ("false-drift", "random-values")  # afedpg's reports have nothing of that kind
+OF_ENVIRONMENTS = ("poisoned-moments", "observation-noise")
+SMOKE = ("sign-flip", "alie")
+SHARE = {"smoke": 0.1, "short": 1.0, "full": 1.0}  # of the seconds
+TASKS = {
+    "smoke": ("lq-bandit",), "short": ("lq-bandit", "softmax-mdp"),
+    "full": ("lq-bandit", "softmax-mdp", "CartPole-v1"),
+}  # fmt: skip
+COURSES = {  # chosen on seeds 100 to 102, which are not those of the trials
+    "lq-bandit": Course(200.0, {NONE: 0.03, "clip-centred": 0.03, RECOMMENDED: 0.01}),
+    "softmax-mdp": Course(200.0, {NONE: 0.02, "clip-centred": 0.02, RECOMMENDED: 0.02}),
+}
+ENVIRONMENT = Course(
+    40.0, {NONE: 0.03, "clip-centred": 0.03, RECOMMENDED: 0.01}, {"steps": 256, "alpha": 0.1, "compute": "auto"}
+)
+GOOD, SHARE_GOOD, WORST = 0.9, 0.9, 0.7
+BROKEN, MANY = 0.5, 5  # undefended, so many attacks score below
+COST = 0.05  # of the return, where nobody lies
+LEAST_SEEDS = 5
+
+
+def attacks(choices: Choices, task: str) -> list[str]:
+    left_out = (*NOT_ALONE, *(OF_ENVIRONMENTS if task in PROBLEMS else ()))
+    return [name for name in (SMOKE if choices.scale == "smoke" else ATTACKS) if name not in left_out]
+
+
+def paces(choices: Choices) -> dict[str, float]:
+    """How fast liars are; by a timing model of one's own, nothing of it varies."""
+    if choices.own_timing:
+        return {"own": 1.0}
+    return {choices.timing: PACES[choices.timing]} if choices.timing else PACES
+
+
+def cases(choices: Choices) -> list[Case]:
+    """What the others are compared with comes first."""
+    found = []
+    for task in choices.pick_tasks(TASKS[choices.scale]):
+        found += [Case(task, "", NONE, 1.0, liars) for liars in TEAMS[choices.scale]]
+        found += [Case(task, "", defence, 1.0, 0) for defence in DEFENCES]
+        found += [
+            Case(task, attack, defence, pace, liars)
+            for defence in reversed(DEFENCES)
+            for liars in TEAMS[choices.scale]
+            for attack in attacks(choices, task)
+            for pace in paces(choices).values()
+        ]
+    return found
+
+
+def trials(choices: Choices) -> dict[Case, list[Trial]]:
+    if METHOD not in choices.pick_methods((METHOD.name,)):
+        return {}
+    plan, seeds = Plan(choices), choices.pick_seeds(*SEEDS)
+    return {case: [Trial(plan, case, _course(choices, case.task), seed) for seed in seeds] for case in cases(choices)}
+
+
+def _course(choices: Choices, task: str) -> Course:
+    course = COURSES.get(task, ENVIRONMENT)
+    return Course(course.seconds * SHARE[choices.scale], course.eta, course.more)
+
+
+def likenesses(choices: Choices) -> list[Likeness]:
+    """Contributions of honest agents: of each task, and where there is a choice by estimator, T and delay."""
+    plan, found = Plan(choices), []
+    for task in choices.pick_tasks(TASKS[choices.scale]):
+        short = choices.scale == "smoke"
+        synthetic = task in PROBLEMS
+        kinds = [("", 1)] if synthetic else [("gae", 128), ("gae", 1024), ("reinforce", 1024), ("clipped", 128)]
+        for estimator, steps in kinds:
+            rounds = 20 if short or steps > 128 else 60
+            laws = ("equal",) if short else ("equal", "linear")
+            found += [Likeness(plan, task, estimator, steps, law, 0, rounds) for law in laws]
+    return found
+
+
+def jobs(choices: Choices) -> Sequence[Trial | Likeness]:
+    every = trials(choices)
+    return [*(likenesses(choices) if every else ()), *(trial for mine in every.values() for trial in mine)]
+
+
+@dataclass(frozen=True)
+class Score:
+    """One cell: its seeds' scores."""
+
+    case: Case
+    scores: tuple[float, ...]  # by seed
+    values: tuple[float, ...]  # of theta in the end
+
+    @property
+    def median(self) -> float:
+        return float(np.median(self.scores))
+
+
+def scores(choices: Choices) -> list[Score]:
+    """Of the cells whose trials are all there, and that have something to be compared with."""
+    rows = {
+        case: [next(trial.read(choices.out).records()) for trial in mine]
+        for case, mine in trials(choices).items()
+        if all(trial.finished(choices.out) for trial in mine)
+    }
+    found = []
+    for case, mine in rows.items():
+        honest = rows.get(Case(case.task, "", NONE, 1.0, case.liars))
+        if honest is None:
+            continue
+        start, end = (float(np.median([float(row[name]) for row in honest])) for name in ("start", "value"))
+        values = tuple(float(row["value"]) for row in mine)
+        found.append(Score(case, tuple((value - start) / (end - start) for value in values), values))
+    return found
+
+
+def judge(found: Sequence[Score], choices: Choices) -> list[Verdict]:
+    verdicts = []
+    for task in dict.fromkeys(score.case.task for score in found):
+        mine = [score for score in found if score.case.task == task]
+        wanted = len(attacks(choices, task)) * len(paces(choices)) * len(TEAMS[choices.scale])
+        lied = {defence: [s for s in mine if s.case.attack and s.case.defence == defence] for defence in DEFENCES}
+        unattacked = {s.case.defence: s for s in mine if not s.case.attack and s.case.liars == 0}
+        if lied[RECOMMENDED]:
+            verdicts.append(_judge_grid(task, lied[RECOMMENDED], wanted))
+        if lied[NONE]:
+            verdicts.append(_judge_undefended(task, lied[NONE], wanted))
+        if {NONE, RECOMMENDED} <= unattacked.keys():
+            verdicts.append(_judge_cost(task, unattacked[RECOMMENDED], unattacked[NONE]))
+    return verdicts
+
+
+def _judge_grid(task: str, lied: Sequence[Score], wanted: int) -> Verdict:
+    share = sum(score.median >= GOOD for score in lied) / len(lied)
+    worst = min(lied, key=lambda score: score.median)
+    enough = len(lied) == wanted and min(len(score.scores) for score in lied) >= LEAST_SEEDS
+    return Verdict(
+        claim=f"{task}: with --aggregator {RECOMMENDED} liars take little, however they lie and however fast",
+        verdict=rule(enough, share >= SHARE_GOOD and worst.median >= WORST),
+        statistic=f"a score of {GOOD:g} or more in {share:.0%} of {len(lied)} of {wanted} cells; the worst "
+        f"{worst.median:.2f} ({_words(worst.case)})",
+        value=share, needed=f"{SHARE_GOOD:.0%} of all cells at {GOOD:g}, none under {WORST:g}, {LEAST_SEEDS} seeds",
+    )  # fmt: skip
+
+
+def _judge_undefended(task: str, lied: Sequence[Score], wanted: int) -> Verdict:
+    worst = {score.case.attack: min(s.median for s in lied if s.case.attack == score.case.attack) for score in lied}
+    broken = sorted(attack for attack, score in worst.items() if score < BROKEN)
+    enough = len(lied) == wanted and min(len(score.scores) for score in lied) >= LEAST_SEEDS
+    return Verdict(
+        claim=f"{task}: undefended, at least {MANY} attacks take half of what is learned or more",
+        verdict=rule(enough, len(broken) >= MANY),
+        statistic=f"{len(broken)} of {len(worst)} score under {BROKEN:g} in some cell: {', '.join(broken) or 'none'}",
+        value=len(broken), needed=f"{MANY} attacks",
+    )  # fmt: skip
+
+
+def _judge_cost(task: str, defended: Score, plain: Score) -> Verdict:
+    """Both scores are in units of what the same ten agents learn undefended, on the same seeds."""
+    cost = _cost(defended, plain)
+    return Verdict(
+        claim=f"{task}: where nobody lies, {RECOMMENDED} costs at most {COST:.0%}",
+        verdict=settle(len(plain.scores) >= LEAST_SEEDS, cost.above(1 - COST)),
+        statistic=f"what is learned, of what is learned undefended: {cost}, {len(plain.scores)} seeds",
+        value=cost.value, low=cost.low, high=cost.high, needed=f"lower 95% limit above {1 - COST:g}",
+    )  # fmt: skip
+
+
+def _cost(defended: Score, plain: Score) -> Interval:
+    return t_interval(np.array(defended.scores) / float(np.mean(plain.scores)))
+
+
+def _words(case: Case) -> str:
+    pace = next((words for words, pace in PACES.items() if pace == case.pace), "")
+    return f"{case.attack}, {pace}, {case.liars} of {AGENTS} lie"
+
+
+def cells_table(found: Sequence[Score]) -> Table:
+    rows = [(*s.case, s.median, min(s.scores), max(s.scores), len(s.scores)) for s in found]
+    return table("task attack defence seconds_of_a_liar liars score lowest highest seeds", rows)
+
+
+def runs_table(choices: Choices, found: Sequence[Score]) -> Table:
+    seeds = choices.pick_seeds(*SEEDS)
+    rows = [(*s.case, *row) for s in found for row in zip(seeds, s.values, s.scores, strict=True)]
+    return table("task attack defence seconds_of_a_liar liars seed value score", rows)
+
+
+def likeness_table(choices: Choices) -> Table:
+    rows = [
+        (job.task, job.estimator or "exact score", job.steps, job.timing, *row)
+        for job in likenesses(choices)
+        if job.finished(choices.out)
+        for row in job.read(choices.out).rows
+    ]
+    names = "task estimator steps timing seed delay cosine cosine_of_means norm norm_low norm_high"
+    return table(names, rows)
+
+
+def draw(found: Sequence[Score]) -> Figure:
+    """A panel per task and defence: attacks down, liars' number and speed across."""
+    lied = [score for score in found if score.case.attack]
+    tasks = list(dict.fromkeys(s.case.task for s in lied))
+    defences = [defence for defence in DEFENCES if any(s.case.defence == defence for s in lied)]
+    across = sorted({(s.case.liars, s.case.pace) for s in lied}, key=lambda place: (place[0], -place[1]))
+    names = list(dict.fromkeys(s.case.attack for s in lied))
+    figure, axes = plotting.panels(
+        max(1, len(tasks)), max(1, len(defences)), width=1.6 + 0.45 * len(across), height=0.6 + 0.24 * len(names)
+    )
+    for row, task in enumerate(tasks):
+        for column, defence in enumerate(defences):
+            grid = np.full((len(names), len(across)), np.nan)
+            for s in lied:
+                if (s.case.task, s.case.defence) == (task, defence):
+                    grid[names.index(s.case.attack), across.index((s.case.liars, s.case.pace))] = s.median
+            _panel(axes[row][column], grid, names if column == 0 else [""] * len(names), across)
+            axes[row][column].set_title(f"{task}, {defence}")
+    return figure  # type: ignore[no-any-return]
+
+
+def _panel(
+    panel: plotting.Axes, grid: np.ndarray[tuple[int, int], np.dtype[np.float64]], names: Sequence[str],
+    across: Sequence[tuple[int, float]],
+) -> None:  # fmt: skip
+    panel.imshow(np.clip(grid, 0, 1), cmap="cividis", vmin=0, vmax=1, aspect="auto")
+    panel.grid(visible=False)
+    for (row, column), value in np.ndenumerate(grid):
+        if math.isfinite(value) or value < 0:
+            text = f"{value:.2f}" if value > -1 else "< -1"
+            panel.text(
+                column, row, text, ha="center", va="center", fontsize=6, color="white" if value < 0.6 else "black"
+            )
+    speeds = {10.0: "slow", 1.0: "equal", 0.1: "fast"}
+    panel.set_xticks(range(len(across)), [f"{liars}\n{speeds.get(pace, '')}" for liars, pace in across])
+    panel.set_yticks(range(len(names)), names)
+
+
+def outcome(choices: Choices) -> Outcome:
+    found = scores(choices)
+    told = {task: COURSES.get(task, ENVIRONMENT) for task in dict.fromkeys(score.case.task for score in found)}
+    return Outcome(
+        title=TITLE,
+        text=f"{AGENTS} agents in virtual time, a second per contribution; those that lie take 10, 1 or 0.1. A run has "
+        "as many contributions as they all make in its seconds, a flood aside, and eta falls over them to 0. Theta's "
+        f"worth in the end is exact where the problem is known, else the mean return of {EPISODES} episodes. Step "
+        "lengths were chosen on seeds that are not among these.",
+        verdicts=tuple(judge(found, choices)),
+        tables={
+            "adversaries": cells_table(found),
+            "adversaries-runs": runs_table(choices, found),
+            "adversaries-likeness": likeness_table(choices),
+        },
+        pictures=(
+            Picture(
+                "adversaries",
+                "Median score over the seeds: 0 the policy at the start, 1 the honest agents alone. Across: how many "
+                f"of the {AGENTS} lie, and their speed (10 times slower, equal, 10 times faster).",
+                lambda: draw(found),
+            ),
+        ),
+        shown=("adversaries-likeness",),
+        settings={
+            "agents": AGENTS, "schedule": "linear", "seeds": list(choices.pick_seeds(*SEEDS)),
+            **{f"{task}: eta": str(dict(course.eta)) for task, course in told.items()},
+            **{f"{task}: seconds": course.seconds * SHARE[choices.scale] for task, course in told.items()},
+        },
+    )  # fmt: skip

@@ -1,0 +1,75 @@
+"""A setting: its help, its bounds, and the type that a given value must have."""
+
+from __future__ import annotations
+
+import dataclasses
+import types
+import typing
+from collections.abc import Mapping
+from dataclasses import field
+from typing import Any
+
+from afedpg.errors import ConfigError
+
+
+def option(
+    default: Any,
+    help: str,
+    choices: tuple[str, ...] = (),
+    *,
+    above: float | None = None,
+    at_least: float | None = None,
+    at_most: float | None = None,
+    term: bool = False,
+    parts: tuple[str, ...] = (),
+) -> Any:
+    """A setting with its help and its bounds; those of a tuple hold for each of its entries. `parts` are the shipped
+    ones of a setting that also takes FILE.py:NAME.
+
+    A `term` is what a server tells its agents, who agree to no more than the bounds allow. It is never a path, a device
+    or anything to import.
+    """
+    metadata = {
+        "help": help, "choices": choices, "above": above, "at_least": at_least, "at_most": at_most, "term": term,
+        "parts": parts,
+    }  # fmt: skip
+    if isinstance(default, dict):
+        return field(default_factory=lambda: dict(default), metadata=metadata)
+    return field(default=default, metadata=metadata)
+
+
+def default_of(entry: dataclasses.Field[Any]) -> Any:
+    return entry.default_factory() if entry.default_factory is not dataclasses.MISSING else entry.default
+
+
+def coerce(kind: type, values: Mapping[str, Any]) -> dict[str, Any]:
+    """TOML's lists become tuples, whole numbers become floats where a float is meant, numpy's scalars and arrays
+    become Python's own; anything else must fit.
+    """
+    hints = typing.get_type_hints(kind)
+    return {name: _fit(name, value, hints[name]) for name, value in values.items()}
+
+
+def _fit(name: str, value: Any, hint: Any) -> Any:
+    origin = typing.get_origin(hint)
+    if hasattr(value, "tolist"):  # numpy, which is not imported here
+        value = value.tolist()
+    if origin is types.UnionType:  # a setting that may be left open
+        return None if value is None else _fit(name, value, typing.get_args(hint)[0])
+    if origin is tuple:
+        inner = typing.get_args(hint)[0]
+        if isinstance(value, (list, tuple)):
+            return tuple(_fit(name, entry, inner) for entry in value)
+    elif origin is dict:
+        inner = typing.get_args(hint)[1]
+        if isinstance(value, Mapping):
+            return {str(key): entry if inner is Any else _fit(name, entry, inner) for key, entry in value.items()}
+    elif hint is float and isinstance(value, (int, float)) and not isinstance(value, bool):
+        try:
+            return float(value)
+        except OverflowError as error:
+            raise ConfigError(f"{name}: a whole number of {len(str(value))} digits is no float") from error
+    elif isinstance(hint, type) and isinstance(value, hint) and not (hint is int and isinstance(value, bool)):
+        return value
+    wanted = hint.__name__ if isinstance(hint, type) and not isinstance(hint, types.GenericAlias) else hint
+    raise ConfigError(f"{name}: {value!r} is not of type {wanted}")

@@ -1,0 +1,123 @@
+"""`afedpg reproduce adversaries`: what a trial measures, what it is compared with, and verdicts by written rules."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from afedpg import train
+from afedpg.experiments import adversaries, trials
+from afedpg.experiments.adversaries import Score
+from afedpg.experiments.choices import Choices, Method
+from afedpg.experiments.reproduce import reproduce
+from afedpg.experiments.tables import read
+from afedpg.experiments.trials import Case
+from afedpg.problems import LQBandit
+
+SMOKE, FULL = Choices("smoke", Path(), 1), Choices("full", Path(), 1)
+
+
+def test_the_whole_grid_is_asked_for() -> None:
+    every = adversaries.cases(FULL)
+    assert len(set(every)) == len(every)
+    for task, count in (("lq-bandit", 12), ("softmax-mdp", 12), ("CartPole-v1", 14)):
+        mine = [case for case in every if case.task == task and case.attack]
+        assert len(mine) == count * 3 * 3 * 2
+    assert {case.pace for case in every} == {10.0, 1.0, 0.1}
+    assert not set(range(100, 103)) & set(FULL.pick_seeds(*adversaries.SEEDS))
+
+
+def test_liars_are_the_last_and_the_honest_alone_are_the_others() -> None:
+    lied = adversaries.trials(FULL)[Case("lq-bandit", "ipm", "slots", 0.1, 3)][0].settings.config
+    alone = adversaries.trials(FULL)[Case("lq-bandit", "", "each", 1.0, 3)][0].settings.config
+    assert (lied.agents, lied.attackers, lied.timing.speeds) == (10, (7, 8, 9), (1.0,) * 7 + (0.1,) * 3)
+    assert (alone.agents, alone.attackers, alone.timing.speeds) == (7, (), (1.0,) * 7)
+    assert (lied.iterations, alone.iterations) == (lied.stop_at_seconds,) * 2  # a flood is not planned for
+    assert lied.stop_at_seconds == alone.stop_at_seconds
+
+
+@pytest.mark.parametrize("attack", ["sign-flip", "alie"])
+def test_a_trial_is_a_training(attack: str) -> None:
+    [trial] = adversaries.trials(SMOKE)[Case("lq-bandit", attack, "slots", 0.1, 2)]
+    config, problem = trial.settings.config, LQBandit()
+    result = train(
+        "lq-bandit", agents=10, iterations=config.iterations, seed=0, timing="list", speeds=config.timing.speeds,
+        aggregator="slots", eta=config.schedule.eta, stop_at_seconds=config.stop_at_seconds, attack=attack,
+        attackers=(8, 9),
+    )  # fmt: skip
+    seed, start, value, used = trial.measure()
+    assert (seed, used) == (0, result.gradients)
+    assert (start, value) == pytest.approx((problem.value(np.zeros(4)), problem.value(result.theta)))
+
+
+def test_cosines_of_what_is_known() -> None:
+    east, north = np.array([2.0, 0.0, 9.0]), np.array([0.0, 3.0, 9.0])
+    sent = [(0, east), (1, north), (2, east), (0, east), (1, north), (2, east)]
+    [(single, together)] = trials.alike(sent, slice(0, 2), 3)
+    assert single == pytest.approx(1 / 3)  # of three pairs one is parallel
+    assert together == pytest.approx(1 / 3)
+    assert trials._mean_cosine({0: np.zeros(2), 1: east}) == 0.0
+
+
+def grid(score: float, worst: float, task: str = "lq-bandit", seeds: int = 5) -> list[Score]:
+    found = []
+    for case in adversaries.cases(replace(FULL, tasks=(task,))):
+        lied = score if case.attack and case.defence == "slots" else 0.0 if case.attack else 1.0
+        found.append(Score(case, (lied,) * seeds, (lied,) * seeds))
+    first = next(place for place, s in enumerate(found) if s.case.attack and s.case.defence == "slots")
+    found[first] = replace(found[first], scores=(worst,) * seeds)
+    return found
+
+
+@pytest.mark.parametrize(
+    ("score", "worst", "seeds", "verdict"),
+    [
+        (0.95, 0.8, 5, "holds"),
+        (0.95, 0.6, 5, "does not hold"),
+        (0.85, 0.8, 5, "does not hold"),
+        (0.95, 0.8, 3, "not enough data"),
+    ],
+)
+def test_verdicts(score: float, worst: float, seeds: int, verdict: str) -> None:
+    found = adversaries.judge(grid(score, worst, seeds=seeds), replace(FULL, tasks=("lq-bandit",)))
+    assert found[0].verdict == verdict
+    assert len(found) == 3
+    if seeds == 5:
+        assert [one.verdict for one in found][1:] == ["holds", "holds"]
+
+
+def test_a_grid_with_holes_is_not_judged() -> None:
+    found = adversaries.judge(grid(0.95, 0.8)[:-40] + grid(0.95, 0.8)[-36:], replace(FULL, tasks=("lq-bandit",)))
+    whole = adversaries.judge(
+        [s for s in grid(0.95, 0.8) if s.case.defence != "slots" or s.case.attack != "ipm"],
+        replace(FULL, tasks=("lq-bandit",)),
+    )
+    assert found[0].verdict == "holds"  # what is missing is another defence's
+    assert whole[0].verdict == "not enough data"
+
+
+def test_other_methods_have_no_such_figure() -> None:
+    assert not adversaries.jobs(Choices("smoke", Path(), 1, methods=(Method("a3c"),)))
+
+
+def test_the_figure_from_beginning_to_end(tmp_path: Path) -> None:
+    choices = Choices("smoke", tmp_path, 1)
+    for job in adversaries.jobs(choices):
+        job.perform(tmp_path, 1, lambda done: None)
+    outcome = reproduce(["adversaries"], choices, quiet=True)["adversaries"]
+    folder = tmp_path / "adversaries"
+    assert {path.suffix for path in folder.iterdir()} == {".csv", ".png", ".svg", ".json"}
+    rows = list(read(folder / "adversaries.csv").records())
+    assert len(rows) == 1 + 3 + 2 * 3 * 3
+    assert rows[0]["score"] == 1.0  # the honest agents alone
+    document = json.loads((folder / "verdict.json").read_text())
+    assert (
+        {verdict["verdict"] for verdict in document["verdicts"]}
+        == {"not enough data"}
+        == {verdict.verdict for verdict in outcome.verdicts}
+    )
+    assert -1 <= next(read(folder / "adversaries-likeness.csv").records())["cosine"] <= 1
