@@ -185,8 +185,8 @@ def encrypted(clone: Clone) -> None:
 
 def client_fails(clone: Clone) -> None:
     agents = Counter(clone.arrivals("one-fails")["agent"].tolist())
-    assert sum(agents.values()) == 120
-    assert min(agents.values()) < 60 < max(agents.values())
+    assert sum(agents.values()) == 300
+    assert 0 < min(agents.values()) < 150 < max(agents.values())
 
 
 def server_restarts(clone: Clone) -> None:
@@ -214,7 +214,7 @@ def thousand(clone: Clone) -> None:
 
 
 def processors(clone: Clone) -> None:
-    assert len(clone.arrivals("one-core")["agent"]) == 8
+    assert clone.said.endswith("1 process and 0 others, 1 thread\n")
 
 
 def good_enough(clone: Clone) -> None:
