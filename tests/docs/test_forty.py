@@ -26,7 +26,7 @@ ROW = re.compile(r"^\| (\d+) \| \[(.+?)\]\(#(\S+?)\) \| \[.+\]\((https://github\
 ROWS = ROW.findall(TEXT)
 HEADING = re.compile(r"^## (\d+)\. (.+)$", re.MULTILINE)
 NEIGHBOURS = ("Stable-Baselines3", "CleanRL", "Flower")
-MAY_FAIL = 6
+MAY_FAIL = 5
 
 
 def _sections() -> dict[int, list[Block]]:
@@ -100,6 +100,11 @@ def network_size(clone: Clone) -> None:
 
 def masked_actions(clone: Clone) -> None:
     assert clone.numbers()[-1] > 0.7  # one of two open doors at random: 0.5; a locked one would have ended it
+
+
+def dials(clone: Clone) -> None:
+    assert clone.said.startswith("[2 1]")
+    assert clone.numbers()[-1] > 15  # of 20; at random 6.7
 
 
 def own_cnn(clone: Clone) -> None:
@@ -252,6 +257,7 @@ def own_strategy(clone: Clone) -> None:
 
 OUTCOMES: dict[int, Callable[[Clone], None]] = {
     1: own_environment,
+    2: dials,
     4: own_cnn,
     5: network_size,
     6: masked_actions,
