@@ -26,7 +26,7 @@ ROW = re.compile(r"^\| (\d+) \| \[(.+?)\]\(#(\S+?)\) \| \[.+\]\((https://github\
 ROWS = ROW.findall(TEXT)
 HEADING = re.compile(r"^## (\d+)\. (.+)$", re.MULTILINE)
 NEIGHBOURS = ("Stable-Baselines3", "CleanRL", "Flower")
-MAY_FAIL = 5
+MAY_FAIL = 4
 
 
 def _sections() -> dict[int, list[Block]]:
@@ -105,6 +105,10 @@ def masked_actions(clone: Clone) -> None:
 def dials(clone: Clone) -> None:
     assert clone.said.startswith("[2 1]")
     assert clone.numbers()[-1] > 15  # of 20; at random 6.7
+
+
+def images(clone: Clone) -> None:
+    assert clone.numbers()[-1] > -6  # always left: -3; at random about -20
 
 
 def own_cnn(clone: Clone) -> None:
@@ -258,6 +262,7 @@ def own_strategy(clone: Clone) -> None:
 OUTCOMES: dict[int, Callable[[Clone], None]] = {
     1: own_environment,
     2: dials,
+    3: images,
     4: own_cnn,
     5: network_size,
     6: masked_actions,
