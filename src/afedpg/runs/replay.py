@@ -1,4 +1,4 @@
-"""Reapplies every recorded gradient and checks that the parameters are identical, or recomputes a run of virtual time."""
+"""Reapplies every recorded gradient and checks that the parameters are identical, or computes a virtual run again."""
 
 from __future__ import annotations
 
