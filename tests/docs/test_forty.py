@@ -213,7 +213,7 @@ def encrypted(clone: Clone) -> None:
 def client_fails(clone: Clone) -> None:
     agents = Counter(clone.arrivals("one-fails")["agent"].tolist())
     assert sum(agents.values()) == 300
-    assert 0 < min(agents.values()) < 150 < max(agents.values())
+    assert max(agents.values()) > 150  # the other one's, after the first had joined and was killed
 
 
 def server_restarts(clone: Clone) -> None:
