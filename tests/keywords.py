@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from afedpg import config as configuration
+from afedpg.options import default_of
 from afedpg.runs.train import train
 
 FILE = Path(__file__).resolve().parents[1] / "src/afedpg/runs/keywords.py"
@@ -47,7 +48,7 @@ def _section(section: str | None) -> Iterator[str]:
     yield f"\n    # {title}\n"
     for entry in mine:
         yield f"    {entry.name}: {_type(entry, configuration.hint_of(section, entry.name))}\n"
-        default = configuration.default_of(entry)
+        default = default_of(entry)
         help = entry.metadata["help"] + ("" if default is None else f" (default: {default!r})")
         lines = textwrap.wrap(f'"""{help}"""', 116, break_on_hyphens=False)
         yield "".join(f"    {line}\n" for line in lines)

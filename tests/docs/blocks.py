@@ -112,21 +112,24 @@ class Folder:
             "COLUMNS": "200",
         }  # fmt: skip
 
-    def run(self, block: Block) -> None:
-        """Raises an AssertionError that names the block."""
+    def run(self, block: Block) -> str:
+        """What it said. Raises an AssertionError that names the block."""
+        said = ""
         text = block.text.replace("7443", str(self.port))  # the documented port may be taken here
         if block.title:
             (self.path / block.title).write_text(block.text)
         elif block.language == "console":
-            for command, said in sessions(text):
+            for command, wanted in sessions(text):
                 code, out = self._call(["bash", "-c", command], block)
-                assert matches(out, said), f"{block.where}: `{command}` ended with {code} and said\n{out}\nnot\n{said}"
+                assert matches(out, wanted), f"{block.where}: `{command}` ended with {code}, said\n{out}\nnot\n{wanted}"
+                said += out
         else:
             script = self.path / f".block-{block.line}.py"
             script.write_text(text)
             shell = ["bash", "-euo", "pipefail", "-c", text]
-            code, out = self._call(shell if block.language == "bash" else [sys.executable, str(script)], block)
-            assert code == 0, f"{block.where}: exit code {code}\n{out}"
+            code, said = self._call(shell if block.language == "bash" else [sys.executable, str(script)], block)
+            assert code == 0, f"{block.where}: exit code {code}\n{said}"
+        return said
 
     def _call(self, command: list[str], block: Block) -> tuple[int, str]:
         process = subprocess.Popen(

@@ -13,6 +13,7 @@ from typing import Any
 
 from afedpg import config as configuration
 from afedpg.errors import ConfigError
+from afedpg.options import default_of
 from afedpg.toml_file import read_toml
 
 
@@ -50,7 +51,7 @@ def add_own_settings(parser: argparse.ArgumentParser, *names: str) -> None:
 
 def _add_option(group: Any, entry: dataclasses.Field[Any], hint: Any) -> None:
     flag = "--from" if entry.name == "from_run" else "--" + entry.name.replace("_", "-")
-    default = configuration.default_of(entry)
+    default = default_of(entry)
     help = entry.metadata["help"].replace("%", "%%") + (
         f" (default: {_show(default)})" if default not in (None, "") else ""
     )

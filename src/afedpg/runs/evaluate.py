@@ -1,4 +1,4 @@
-"""`evaluate`: how good is a run's theta, and what does it look like?"""
+"""`evaluate`: evaluates a trained policy, and films it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Is theta really what the events make of it? Folds the journal again, or recomputes the run in virtual time."""
+"""Reapplies every recorded gradient and checks that the parameters are identical, or computes a virtual run again."""
 
 from __future__ import annotations
 

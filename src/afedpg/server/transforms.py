@@ -57,7 +57,7 @@ class Stateless:
 
 @dataclass(frozen=True)
 class Mix:
-    """d = (1 - alpha) d + alpha g: alpha weighs the new gradient."""
+    """d = (1 - alpha) d + alpha g: alpha is the newest gradient's share of the running average."""
 
     alpha: Schedule
 
