@@ -109,8 +109,7 @@ class Report:
     scalars: Mapping[str, float] = field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True)
-class Arrival:
+class Arrival(NamedTuple):
     """One applied gradient, as it is recorded."""
 
     gradient: int  # how many have been applied, this one included

@@ -175,21 +175,21 @@ def _step(rule: ServerRule, state: ServerState, use: Use) -> list[Arrival]:
         state.applied[report.agent_id] = state.applied.get(report.agent_id, 0) + 1
         arrivals.append(
             Arrival(
-                gradient=state.gradients,
-                iteration=state.iteration,
-                agent=report.agent_id,
-                task_id=report.task_id,
-                version=report.version,
-                delay=state.iteration - report.version,
-                alpha=alpha,
-                eta=eta,
-                gradient_norm=given.norm,
-                step_length=length,
-                lookahead_length=ahead,
-                stats=report.stats,
-                bytes_up=report.payload.nbytes + nbytes(report.moments) + 8 * len(report.scalars),
-                bytes_down=bytes_down,
-            )
+                state.gradients,
+                state.iteration,
+                report.agent_id,
+                report.task_id,
+                report.version,
+                state.iteration - report.version,
+                alpha,
+                eta,
+                given.norm,
+                length,
+                ahead,
+                report.stats,
+                report.payload.nbytes + nbytes(report.moments) + 8 * len(report.scalars),
+                bytes_down,
+            )  # fmt: skip
         )
     state.iteration += 1
     return arrivals
