@@ -204,6 +204,29 @@ def test_the_ratio_is_against_the_policy_that_sampled_wherever_the_newest_is():
     assert report.stats.extra["kl"] > 1e-3
 
 
+def test_fetched_before_the_rollout_the_newest_policy_is_the_one_that_samples():
+    """So whatever the others did meanwhile, the first minibatch sees no divergence."""
+    alone = Alone(workload(estimator="clipped:epochs=1,minibatch=48,rollouts=1,late_fetch=false"))
+    assert not alone.work.exchange.late_fetch
+    for _ in range(2):
+        alone.exchange()
+    alone.theta = alone.theta.copy()
+    alone.part("policy")[:] += 0.3 * np.sin(np.arange(alone.part("policy").size))
+    assert alone.work.prepare(alone.state, 0) is alone.state
+    assert alone.exchange().stats.extra["kl"] == pytest.approx(0, abs=1e-9)
+
+
+def test_alone_values_that_are_taken_over_are_those_whose_difference_is_added():
+    added, taken = (Alone(workload(estimator=f"clipped:values={how}")) for how in ("added", "taken"))
+    for _ in range(4):
+        start = added.part("value").copy()
+        added.exchange()
+        taken.exchange()
+        moved = np.abs(added.part("value") - start).max()
+        np.testing.assert_allclose(added.part("value"), taken.part("value"), atol=1e-3 * moved)
+        taken.theta = added.theta.copy()  # or the roundings of one exchange would grow in the next
+
+
 def test_an_agents_first_fit_is_the_critics_alone():
     alone = Alone(workload())
     first = alone.exchange()

@@ -15,6 +15,8 @@ from hypothesis import strategies as st
 from simulation import Idle, simulate
 
 from afedpg import recompute, replay, resume, train
+from afedpg.agent.work import EnvironmentWorkload
+from afedpg.config import from_settings
 from afedpg.engine.timing import Timing, with_clock
 from afedpg.messages import Exchange, Fetch, Join, Report
 from afedpg.record.database import read_arrivals
@@ -28,6 +30,7 @@ SMALL = {
 CASES = {
     "native": ("CartPole-v1", {"compute": "native"}),
     "torch": ("CartPole-v1", {"compute": "torch", "estimator": "clipped:share=both"}),
+    "fetched before": ("CartPole-v1", {"compute": "native", "estimator": "clipped:late_fetch=false,values=taken"}),
     "Gaussian, pareto": ("Pendulum-v1", {"compute": "native", "timing": "pareto", "estimator": "clipped:rollouts=2"}),
 }
 each = pytest.mark.parametrize(("task", "more"), CASES.values(), ids=CASES)
@@ -63,11 +66,17 @@ def small(task, more, **settings):
 
 @each
 def test_workers_and_replay_give_the_same_bits(task, more, tmp_path):
+    """With values among theta's groups, and both statistics in every report."""
     whole = small(task, more, out=tmp_path / "run")
     assert whole.gradients == 18
     assert small(task, more, workers=2).sha256 == whole.sha256
     folded, computed = replay(tmp_path / "run"), recompute(tmp_path / "run")
     assert folded.replayed == folded.recorded == computed.replayed == whole.sha256
+    reports = [event for _, _, event in read(tmp_path / "run" / "journal") if isinstance(event, Report)]
+    assert all(report.moments.keys() == {"observations", "returns"} for report in reports)
+    policy, value, *_ = EnvironmentWorkload(from_settings({"task": task} | SMALL | more)).exchange.groups
+    assert value.name == "value"
+    assert all(report.payload[policy.size :][: value.size].any() for report in reports)
     assert small(task, more, seed=6).sha256 != whole.sha256
 
 

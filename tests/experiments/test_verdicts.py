@@ -22,6 +22,7 @@ from afedpg.experiments import (
 from afedpg.experiments.choices import Choices, Method
 from afedpg.experiments.curves import Curve, Key, Mean
 from afedpg.experiments.jobs import RunJob
+from afedpg.experiments.learner_runs import Cell
 from afedpg.experiments.outcome import Verdict, rule, settle
 from afedpg.experiments.statistics import Interval
 from afedpg.experiments.studies import STUDIES, Curves, fit_range
@@ -46,6 +47,38 @@ def test_learners_are_judged_by_their_first_seeds(there, long, short, monkeypatc
     found = learners.rows(Choices("full", tmp_path, 1, tasks=("hopper",)))
     seeds = {study: next((mine for cell, mine in found if cell.study == study), None) for study in ("tasks", "teams")}
     assert seeds == {"tasks": long and list(long), "teams": short and list(short)}
+
+
+def learners_row(
+    study: str, agents: int, end: float, rising: int, per_second: float, variant: str = ""
+) -> learners.Row:
+    """Three seeds that rise to `end` until so many samples of all agents, and stay there until 1,000."""
+    cell = Cell(study, "hopper", agents, 4.0, 1000, (0, 1, 2), variant)
+    samples = np.linspace(5, 1000, POINTS)
+    returns = end * np.minimum(1, samples / rising)
+    each = (samples / agents, samples / per_second, returns, np.ones(POINTS, np.int64))
+    curves = tuple(Curve(Key("hopper", Method("afedppo"), agents), seed, *each) for seed in range(3))
+    return learners.Row(cell, (end,) * 3, curves)
+
+
+@pytest.mark.parametrize(("rising", "ratio", "rulings"), [
+    (400, 1.0, ["holds", "holds"]), (600, 1.5, ["does not hold", "does not hold"]),
+])  # fmt: skip
+def test_what_asynchrony_costs(rising: int, ratio: float, rulings: list[str]) -> None:
+    """One agent makes a rollout of 8 T a second, the fastest of eight one of T, and all of them 3.9 times as many."""
+    alone, team = learners_row("alone", 1, 100, 400, 80), learners_row("tasks", 8, 100, rising, 3.9 * 10)
+    samples, time = learners._cost(alone, team)
+    assert samples.value == pytest.approx(ratio, rel=0.05)
+    assert time.value == pytest.approx(3.9 / ratio, rel=0.05)
+    assert [samples.verdict, time.verdict] == rulings
+
+
+@pytest.mark.parametrize(("end", "ruling"), [(81, "holds"), (79, "does not hold")])
+def test_a_liar_among_eight(end: float, ruling: str) -> None:
+    honest, other = learners_row("parts", 8, 100, 400, 39), learners_row("parts", 8, 10, 400, 39, "values taken over")
+    lied = learners_row("liars", 8, end, 400, 39, "random values")
+    (found,) = learners.judge([honest, other, lied])
+    assert (found.verdict, found.value) == (ruling, end / 100)
 
 
 @pytest.mark.parametrize(("answers", "ruling"), [

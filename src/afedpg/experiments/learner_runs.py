@@ -12,6 +12,18 @@ METHOD = Method("afedppo")
 TASKS = ("hopper", "walker2d", "halfcheetah", "ant", "humanoid", "swimmer")
 MILLION = 1_000_000
 SHARE = {"smoke": 1e-3, "short": 0.05, "full": 1.0}  # of the samples
+PARTS: dict[str, dict[str, Any]] = {  # what one part is worth: the method as it is, and with other parts
+    "": {},
+    "fetched before the rollout": {"estimator": "clipped:late_fetch=false"},
+    "values taken over": {"estimator": "clipped:values=taken"},
+    "fetched before, values taken over": {"estimator": "clipped:late_fetch=false,values=taken"},
+}
+LIES: dict[str, dict[str, Any]] = {  # of the fastest of the agents, which is heard most often
+    "random values": {"attack": "random-values", "attackers": (0,)},
+    "random moments of Adam": {"attack": "random-values:group=moments", "attackers": (0,)},
+}
+PLAIN = "afedpg, tanh and a linear mean"
+VARIANTS = {**PARTS, **LIES, PLAIN: {"activation": "tanh", "mean": "linear"}}
 
 
 class Cell(NamedTuple):
@@ -23,6 +35,11 @@ class Cell(NamedTuple):
     spread: float
     samples: int  # of all agents together
     seeds: tuple[int, ...]
+    variant: str = ""  # one of VARIANTS
+
+    @property
+    def method(self) -> Method:
+        return Method("afedpg") if self.variant == PLAIN else METHOD
 
 
 def cells(choices: Choices) -> list[Cell]:
@@ -40,6 +57,9 @@ def cells(choices: Choices) -> list[Cell]:
     found += [Cell("alone", task, 1, 1.0, MILLION, tuple(five)) for task in ("hopper", "walker2d")]
     teams = [(4, 1.0), (4, 4.0), (4, 20.0), (8, 1.0), (8, 20.0), (32, 1.0), (32, 4.0), (32, 20.0)]
     found += [Cell("teams", "hopper", agents, spread, MILLION, tuple(three)) for agents, spread in teams]
+    found += [Cell("parts", "hopper", 8, 4.0, 300_000, tuple(three), variant) for variant in PARTS]
+    found += [Cell("liars", "hopper", 8, 4.0, 300_000, tuple(three), variant) for variant in LIES]
+    found.append(Cell("plain", "hopper", 8, 4.0, MILLION, tuple(five), PLAIN))
     others = {
         "CartPole-v1": 100_000, "Acrobot-v1": 300_000, "Pendulum-v1": 300_000, "Reacher-v5": 500_000,
         "Pusher-v5": MILLION, "MountainCarContinuous-v0": 300_000,
@@ -58,15 +78,17 @@ def _chosen(choices: Choices, seeds: tuple[int, ...]) -> tuple[int, ...]:
 
 
 def runs(choices: Choices) -> list[tuple[Cell, RunJob]]:
-    plan = Plan(choices, "ppo", {"evaluate_kind": "both"})
     found = []
     for cell in cells(choices):
+        plan = Plan(choices, "tuned" if cell.variant == PLAIN else "ppo", {"evaluate_kind": "both"})
         for seed in cell.seeds:
-            more: dict[str, Any] = {"timing": "linear", "spread": cell.spread, "steps": 0}
-            one = plan.settings(cell.task, METHOD, cell.agents, seed, **more)
+            more: dict[str, Any] = {"timing": "linear", "spread": cell.spread, **VARIANTS[cell.variant]}
+            more |= {} if cell.variant == PLAIN else {"steps": 0}
+            one = plan.settings(cell.task, cell.method, cell.agents, seed, **more)
             samples = cell.samples * SHARE[choices.scale]
             rounds = max(2, -(-int(samples) // (cell.agents * one.config.agent.steps)))
-            found.append((cell, RunJob(plan.settings(cell.task, METHOD, cell.agents, seed, iterations=rounds, **more))))
+            more["iterations"] = rounds
+            found.append((cell, RunJob(plan.settings(cell.task, cell.method, cell.agents, seed, **more))))
     return found
 
 

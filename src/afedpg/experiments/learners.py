@@ -22,15 +22,18 @@ TITLE = "Asynchronous PPO: what eight agents learn together"
 ASKED = {  # study, task -> mean training return over the last 5%
     ("tasks", "hopper"): 2400, ("tasks", "walker2d"): 2300, ("tasks", "halfcheetah"): 3500,
     ("long", "hopper"): 2750, ("long", "walker2d"): 4000, ("long", "ant"): 2500, ("long", "humanoid"): 1300,
-    ("long", "swimmer"): 200,
+    ("long", "swimmer"): 200, ("plain", "hopper"): 1800,
 }  # fmt: skip
 SOLVED = {  # without a preset: what at least 9 of 10 seeds must reach
     "CartPole-v1": 475, "Acrobot-v1": -100, "Pendulum-v1": -250, "Reacher-v5": -7, "Pusher-v5": -45,
 }  # fmt: skip
+SEVERAL = ("teams", "parts", "liars")  # studies with more than one row per task
 FEWEST = 3  # seeds of a row
 LEFT_BEHIND = 0.5  # of the median
 WORST_CELL, WORST_LARGE = 0.7, 0.6  # of the best cell; with 32 agents
 COST = 1.3  # samples to 80% of one agent's end, of what one agent needs
+FASTER = 2.9  # and how many times shorter that takes than one agent of the fastest speed
+HONEST = 0.8  # of the honest federation's return, where one of eight lies
 
 
 @dataclass(frozen=True)
@@ -56,13 +59,14 @@ def rows(choices: Choices) -> list[Row]:
 
 
 def _row(cell: Cell, mine: Sequence[RunJob], choices: Choices) -> Row:
-    key = Key(_label(cell), METHOD, cell.agents)
+    key = Key(_label(cell), cell.method, cell.agents)
     curves = tuple(read_curve(key, run, choices.out) for run in mine)
     return Row(cell, tuple(_end(curve) for curve in curves), curves)
 
 
 def _label(cell: Cell) -> str:
-    return f"{cell.task}, {cell.samples / 1e6:g}M, N = {cell.agents}, speeds {cell.spread:g}:1"
+    words = f"{cell.task}, {cell.samples / 1e6:g}M, N = {cell.agents}, speeds {cell.spread:g}:1"
+    return f"{words}, {cell.variant}" if cell.variant else words
 
 
 def _end(curve: Curve) -> float:
@@ -73,18 +77,16 @@ def _end(curve: Curve) -> float:
 
 
 def judge(found: Sequence[Row]) -> list[Verdict]:
-    by = {(row.cell.study, row.cell.task): row for row in found if row.cell.study != "teams"}
+    by = {(row.cell.study, row.cell.task): row for row in found if row.cell.study not in SEVERAL}
     verdicts = [_reaches(row, ASKED[key]) for key, row in by.items() if key in ASKED]
     verdicts += [
         _solves(row, SOLVED[task]) for (study, task), row in by.items() if study == "defaults" and task in SOLVED
     ]
     verdicts += [_left_behind(by["tasks", task]) for task in ("hopper", "walker2d") if ("tasks", task) in by]
-    verdicts += [
-        _cost(by["alone", task], by["tasks", task])
-        for task in ("hopper", "walker2d")
-        if {("alone", task), ("tasks", task)} <= by.keys()
-    ]
-    return verdicts + _teams(found)
+    for task in ("hopper", "walker2d"):
+        if {("alone", task), ("tasks", task)} <= by.keys():
+            verdicts += _cost(by["alone", task], by["tasks", task])
+    return verdicts + _teams(found) + _lies(found)
 
 
 def _reaches(row: Row, asked: float) -> Verdict:
@@ -115,8 +117,8 @@ def _left_behind(row: Row) -> Verdict:
     )
 
 
-def _cost(alone: Row, team: Row) -> Verdict:
-    """Samples of all agents until the seeds' mean stays at 80% of where one agent ends."""
+def _cost(alone: Row, team: Row) -> list[Verdict]:
+    """Samples of all agents, and seconds, until the seeds' mean stays at 80% of where one agent ends."""
     seeds = [curve.seed for curve in alone.curves]
     one = over_samples(alone.curves)
     many = over_samples([curve for curve in team.curves if curve.seed in seeds])
@@ -127,15 +129,23 @@ def _cost(alone: Row, team: Row) -> Verdict:
         )
         for mean, agents in ((one, 1), (many, team.cell.agents))
     ]
-    ratio = at[1] / at[0]
+    ratio, agents, task, enough = at[1] / at[0], team.cell.agents, team.cell.task, len(seeds) >= 3
     text = f"{at[1]:.0f} samples against {at[0]:.0f} to {level:.0f}: {ratio:.2f} ({len(seeds)} seeds)"
-    claim = f"{team.cell.task}: asynchrony costs at most {COST - 1:.0%} of the samples"
-    return Verdict(claim, rule(len(seeds) >= 3, ratio <= COST), text, ratio, needed=f"at most {COST:g}")
+    claim = f"{task}: asynchrony costs at most {COST - 1:.0%} of the samples"
+    cost = Verdict(claim, rule(enough, ratio <= COST), text, ratio, needed=f"at most {COST:g}")
+    if not np.isfinite(ratio):
+        return [cost]
+    # N T is the same for all N: in what is a second of one agent, each of N makes N rollouts.
+    per_second = [row.curves[0].samples[-1] * n / row.curves[0].seconds[-1] for row, n in ((alone, 1), (team, agents))]
+    shorter = (at[0] / per_second[0]) / (at[1] / per_second[1] / agents)
+    claim = f"{task}: {agents} agents learn in less time than one that is as fast as the fastest of them"
+    text = f"{shorter:.2f} times shorter to {level:.0f} ({len(seeds)} seeds)"
+    return [cost, Verdict(claim, rule(enough, shorter >= FASTER), text, shorter, needed=f"{FASTER:g} times shorter")]
 
 
 def _teams(found: Sequence[Row]) -> list[Verdict]:
     """Hopper with every N and spread; the same defaults throughout."""
-    mine = [row for row in found if row.cell.task == "hopper" and row.cell.samples == 1_000_000]
+    mine = [row for row in found if row.cell.task == "hopper" and row.cell.study in ("tasks", "alone", "teams")]
     if not any(row.cell.study == "teams" for row in mine):
         return []
     means = {(row.cell.agents, row.cell.spread): float(np.mean(row.returns[:3])) for row in mine}
@@ -154,11 +164,27 @@ def _teams(found: Sequence[Row]) -> list[Verdict]:
     ]
 
 
+def _lies(found: Sequence[Row]) -> list[Verdict]:
+    """Of as many seeds as both have."""
+    honest = next((row for row in found if row.cell.study == "parts" and not row.cell.variant), None)
+    verdicts = []
+    for row in found:
+        if honest is None or row.cell.study != "liars":
+            continue
+        seeds = min(len(row.returns), len(honest.returns))
+        lied, told = float(np.mean(row.returns[:seeds])), float(np.mean(honest.returns[:seeds]))
+        claim = f"{_label(row.cell)}, told by the fastest agent: the others learn all the same"
+        text = f"{lied:.0f} against {told:.0f} of the honest: {lied / told:.2f} ({seeds} seeds)"
+        holds = rule(seeds >= 3, lied >= HONEST * told)
+        verdicts.append(Verdict(claim, holds, text, lied / told, needed=f"at least {HONEST:g} of the honest return"))
+    return verdicts
+
+
 def returns_table(found: Sequence[Row]) -> Table:
     return table(
-        "study task agents spread samples seed training_return",
+        "study task agents spread samples variant seed training_return",
         [
-            (row.cell.study, row.cell.task, row.cell.agents, row.cell.spread, row.cell.samples, curve.seed, value)
+            (*row.cell[:5], row.cell.variant, curve.seed, value)
             for row in found
             for curve, value in zip(row.curves, row.returns, strict=True)
         ],
@@ -167,9 +193,11 @@ def returns_table(found: Sequence[Row]) -> Table:
 
 def means_table(found: Sequence[Row]) -> Table:
     rows = [
-        (*row.cell[:5], m.value, m.low, m.high, min(row.returns), len(row.returns)) for row in found for m in [row.mean]
+        (*row.cell[:5], row.cell.variant, m.value, m.low, m.high, min(row.returns), len(row.returns))
+        for row in found
+        for m in [row.mean]
     ]
-    return table("study task agents spread samples mean low high worst seeds", rows)
+    return table("study task agents spread samples variant mean low high worst seeds", rows)
 
 
 def draw(found: Sequence[Row]) -> Figure:

@@ -59,7 +59,8 @@ class Clipped(Averaging):
         0.5, "longer gradients of a minibatch are shortened to it; the values' of half the square", above=0, at_most=1e9
     )
     share: str = option("second", "which of Adam's moments agents share", choices=("both", "second", "none"))
-    late_fetch = True
+    values: str = option("added", "the server adds differences of values or takes values over", ("added", "taken"))
+    late_fetch: bool = option(True, "the newest parameters are fetched after the rollout, not before it")
     own_critic = True
 
     def check(self, tools: Tools) -> None:
@@ -69,7 +70,7 @@ class Clipped(Averaging):
     def groups(self, tools: Tools) -> tuple[Group, ...]:
         policy, value = tools.parameters, tools.critic_network.layout.size
         kept = {"both": 2, "second": 1, "none": 0}[self.share]
-        groups = (Group("policy", policy), Group("value", value))
+        groups = (Group("policy", policy), Group("value", value, "step" if self.values == "added" else "parameters"))
         return (*groups, Group("moments", kept * (policy + value) + 2, "parameters")) if kept else groups
 
     def initial(self, tools: Tools, generator: np.random.Generator) -> Vector:
@@ -91,7 +92,7 @@ class Clipped(Averaging):
 
         here = self._split(tools, task.theta)
         scale = rollout.reward_scale
-        log_prob = tools.log_probs(state["theta"], rollout)
+        log_prob = tools.log_probs(state["theta"] if self.late_fetch else here.policy, rollout)
         window, past = self._window(state, replace(rollout, rewards=rollout.rewards * scale), log_prob)
         joined = replace(window, rewards=window.rewards / scale)
         average, advantages, targets = self._advantages(tools, state, here.value, rollout, joined)
@@ -115,17 +116,14 @@ class Clipped(Averaging):
         contribution = Contribution(
             {
                 "policy": policy.theta - here.policy,
-                "value": value.theta - here.value,
+                "value": value.theta - here.value if self.values == "added" else value.theta,
                 "moments": self._moments(policy, value),
             },
             extra={"kl": told["last_kl"], "clipped": told["clipped"]},
         )
-        new: AgentState = {
-            "theta": policy.theta,
-            "clipped_stream": freeze(shuffle),
-            "clipped_fits": np.array([fits + 1]),
-        }
-        return {**past, **average, **new}, contribution
+        new: AgentState = {"clipped_stream": freeze(shuffle), "clipped_fits": np.array([fits + 1])}
+        own: AgentState = {"theta": policy.theta} if self.late_fetch else {}
+        return {**past, **average, **new, **own}, contribution
 
     def _rate(self, tools: Tools, task: Task) -> float:
         """Falls with the server's iteration, which every agent knows."""
