@@ -189,7 +189,7 @@ def _step(rule: ServerRule, state: ServerState, use: Use) -> list[Arrival]:
                 report.stats,
                 report.payload.nbytes + nbytes(report.moments) + 8 * len(report.scalars),
                 bytes_down,
-            )  # fmt: skip
+            )
         )
     state.iteration += 1
     return arrivals
