@@ -315,8 +315,8 @@ MUTANTS = [
     Mutant("one draw of seconds per agent", "engine/timing.py",
            'stream(self.seed, "timing", agent_id, n)', 'stream(self.seed, "timing", agent_id)', TIME),
     Mutant("two stragglers", "engine/timing.py",
-           "(fastest,) * (agents - 1) + (fastest * spread,)",
-           "((fastest,) * (agents - 2) + (fastest * spread,) * 2)[:agents]", TIME),
+           "(fastest,) * (config.agents - 1) + (fastest * config.timing.spread,)",
+           "((fastest,) * (config.agents - 2) + (fastest * config.timing.spread,) * 2)[:config.agents]", TIME),
     # The record and its return.
     Mutant("a dropped journal entry", "engine/federation.py",
            "            self.recorder.journal.append(admitted.event, seconds)",

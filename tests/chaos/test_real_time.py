@@ -7,9 +7,11 @@ from pathlib import Path
 import pytest
 from federations import site, wait_until
 
+from afedpg.config import Config, TimingConfig
 from afedpg.engine.timing import Fixed, leader, linear, straggler
 
-AGENTS, FASTEST, SPREAD = 4, 0.2, 4.0
+AGENTS = 4
+TIMED = Config(agents=AGENTS, timing=TimingConfig(fastest=0.2, spread=4.0))
 TIMINGS = {"straggler": straggler, "leader": leader, "linear": linear}
 
 
@@ -35,7 +37,7 @@ def seconds_per_gradient(folder: Path, method: str, times: Fixed, gradients: int
 def test_the_speedup_is_the_formulas(tmp_path: Path, long: bool, name: str) -> None:
     if not long:
         pytest.skip("takes minutes: only with --long")
-    times = TIMINGS[name](AGENTS, FASTEST, SPREAD)
+    times = TIMINGS[name](TIMED)
     formula = max(times.compute_seconds) / AGENTS * sum(1 / t for t in times.compute_seconds)
     measured = seconds_per_gradient(tmp_path / "fedpg", "fedpg", times, 60) / seconds_per_gradient(
         tmp_path / "afedpg", "afedpg", times, 120

@@ -14,22 +14,15 @@ from simulation import simulate
 
 from afedpg import train
 from afedpg.config import Config, TimingConfig
-from afedpg.engine.timing import (
-    Fixed,
-    Pareto,
-    Silent,
-    Timing,
-    leader,
-    linear,
-    lognormal,
-    make_timing,
-    straggler,
-    with_clock,
-)
+from afedpg.engine.timing import MODELS, Fixed, Pareto, Silent, Timing, make_timing, with_clock
 from afedpg.errors import AfedpgError, ConfigError
 
-SPREADS = {"straggler": straggler, "leader": leader, "linear": linear}
+SPREADS = ("straggler", "leader", "linear")
 seconds = st.floats(0.001, 1000)
+
+
+def shipped(name, agents, seed=0, **settings):
+    return MODELS[name](Config("quadratic", agents=agents, seed=seed, timing=TimingConfig(name, **settings)))
 
 
 @st.composite
@@ -39,12 +32,12 @@ def timings(draw, agents):
     rows = draw(st.lists(seconds, min_size=agents, max_size=agents))
     models = {
         "list": Fixed(tuple(rows)),
-        "lognormal": lognormal(agents, 1.0, sigma, seed),
+        "lognormal": shipped("lognormal", agents, seed, sigma=sigma),
         "pareto": Pareto(seed, 1.0, shape),
         "all at once": lambda agent_id, n: 1.0,
         "own": lambda agent_id, n: 0.1 + abs(math.sin(agent_id * 12.9 + n * 78.2 + seed)),
         "silent": Silent(Fixed(tuple(rows)), frozenset(range(1, draw(st.integers(1, agents))))),
-        **{name: model(agents, 1.0, draw(st.floats(1, 100))) for name, model in SPREADS.items()},
+        **{name: shipped(name, agents, spread=draw(st.floats(1, 100))) for name in SPREADS},
     }
     return draw(st.sampled_from(list(models.values())))
 
@@ -79,7 +72,7 @@ def test_synchronous_rounds_have_no_delay_and_last_as_long_as_their_slowest(data
 
 def check_time_for_k_gradients(name, agents, spread, per_agent):
     """afedpg: K / sum(1/t_i). fedpg: K t_max / N. Both within N/K."""
-    model, gradients = SPREADS[name](agents, 1.0, spread), per_agent * agents
+    model, gradients = shipped(name, agents, spread=spread), per_agent * agents
     times = np.array(model.compute_seconds)
     assert (times.min(), times.max()) == pytest.approx((1.0, spread) if agents > 1 else (times[0], times[0]))
     afedpg = simulate(model, agents, gradients).engine.seconds
@@ -89,7 +82,7 @@ def check_time_for_k_gradients(name, agents, spread, per_agent):
 
 
 @settings(max_examples=25)
-@given(st.sampled_from(list(SPREADS)), st.integers(1, 40), st.floats(1, 100), st.integers(100, 130))
+@given(st.sampled_from(SPREADS), st.integers(1, 40), st.floats(1, 100), st.integers(100, 130))
 def test_time_for_k_gradients(name, agents, spread, per_agent):
     check_time_for_k_gradients(name, agents, spread, per_agent)
 
@@ -107,18 +100,18 @@ def test_time_for_k_gradients_of_many_agents(name, agents, spread):
 @given(st.integers(2, 64), st.floats(1, 100))
 def test_the_speedup_over_rounds_is_linear_in_the_spread(agents, spread):
     """One straggler: (1 + (N-1) r)/N. One leader: (r + N-1)/N."""
-    for model, expected in [
-        (straggler, (1 + (agents - 1) * spread) / agents),
-        (leader, (spread + agents - 1) / agents),
+    for name, expected in [
+        ("straggler", (1 + (agents - 1) * spread) / agents),
+        ("leader", (spread + agents - 1) / agents),
     ]:
-        times = np.array(model(agents, 1.0, spread).compute_seconds)
+        times = np.array(shipped(name, agents, spread=spread).compute_seconds)
         assert (times.max() / agents) * np.sum(1 / times) == pytest.approx(expected)
 
 
 @given(st.integers(2, 10), st.data())
 def test_silent_agents_never_stop_afedpg(agents, data):
     silent = frozenset(data.draw(st.sets(st.integers(0, agents - 1), max_size=agents - 1)))
-    run = simulate(Silent(linear(agents, 1.0, 4.0), silent), agents, 50)
+    run = simulate(Silent(shipped("linear", agents, spread=4.0), silent), agents, 50)
     assert {arrival.agent for arrival in run.arrivals}.isdisjoint(silent)
     assert len(run.arrivals) == 50
 
@@ -226,7 +219,7 @@ def test_pareto_and_lognormal_have_the_distribution_they_are_named_after():
     assert draws.min() >= 2.0
     assert len(set(draws)) == 2500  # each gradient has seconds of its own
     assert np.mean(draws > 4.0) == pytest.approx(0.125, abs=0.03)  # (2/4)^3
-    logs = np.log(np.array(lognormal(20_000, 3.0, 0.5, 0).compute_seconds))
+    logs = np.log(np.array(shipped("lognormal", 20_000, fastest=3.0, sigma=0.5).compute_seconds))
     assert (logs.mean(), logs.std()) == pytest.approx((math.log(3.0), 0.5), abs=0.02)
 
 
@@ -238,7 +231,7 @@ def test_ten_thousand_agents_of_all_speeds():
     )  # fmt: skip
     assert result.gradients == len(arrivals) == 20_000
     counts = np.bincount([agent for agent, _ in arrivals], minlength=10_000)
-    times = np.array(lognormal(10_000, 1.0, 1.0, 0).compute_seconds)
+    times = np.array(shipped("lognormal", 10_000, sigma=1.0).compute_seconds)
     assert np.all(np.abs(counts - arrivals[-1][1] / times) <= 1)
 
 
@@ -256,6 +249,17 @@ def test_messages_take_the_seconds_of_their_law(law, factors):
     train("quadratic", **settings, latency=0.25, bandwidth=160.0, transfer=law, on_arrival=note)
     for agent, compute in enumerate((1.0, 2.0, 4.0)):
         assert np.diff([0.0, *arrived[agent]]) == pytest.approx(compute + factors[agent] * (0.5 + 80 / 160), abs=1e-8)
+
+
+def test_messages_take_their_seconds_on_top_of_recorded_ones(tmp_path):
+    (tmp_path / "trace.csv").write_text("agent,seconds\n0,1\n1,5\n0,2\n")
+    arrived = {0: [], 1: []}
+    train(
+        "quadratic", agents=2, iterations=8, timing="trace", trace=str(tmp_path / "trace.csv"), latency=0.25,
+        transfer="linear", on_arrival=lambda arrival, seconds, theta: arrived[arrival.agent].append(seconds),
+    )  # fmt: skip
+    assert np.diff([0.0, *arrived[0]])[:4] == pytest.approx([1.5, 2.5, 1.5, 2.5], abs=1e-8)
+    assert np.diff([0.0, *arrived[1]]) == pytest.approx(5 + 2 * 0.5, abs=1e-8)
 
 
 def test_segments_move_a_message_each():

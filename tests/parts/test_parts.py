@@ -22,6 +22,7 @@ from afedpg import config, parts
 from afedpg.agent.estimators.shipped import SHIPPED
 from afedpg.cli import main
 from afedpg.config import PARTS, option
+from afedpg.engine.timing import MODELS
 from afedpg.engine.workloads import CODECS
 from afedpg.errors import ConfigError
 from afedpg.experiments.choices import Choices, parse_method, split_methods
@@ -196,10 +197,11 @@ def test_the_figures_take_parts_with_parameters(tmp_path: Path) -> None:
 
 REGISTRIES = [
     (config.METHODS, RECIPES), (config.ESTIMATORS, SHIPPED), (config.AGGREGATORS, AGGREGATORS), (config.CODECS, CODECS),
+    (config.TIMINGS, MODELS),
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("names", "registry"), REGISTRIES, ids=["methods", "estimators", "aggregators", "codecs"])
+@pytest.mark.parametrize(("names", "registry"), REGISTRIES, ids=["methods", "estimators", "aggregators", "codecs", "timings"])
 def test_the_names_that_help_shows_are_the_parts_there_are(names: Any, registry: dict[str, Any]) -> None:
     assert tuple(names) == tuple(registry)
     for name, part in registry.items():

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from afedpg.commands.parser import command
-from afedpg.config import PARTS, TIMINGS
+from afedpg.config import PARTS
 from afedpg.errors import ConfigError
 
 KINDS = tuple(kind for kind, _ in PARTS)
@@ -43,7 +43,7 @@ def _parts(options: argparse.Namespace) -> int:
     for kind, parts in found.items():
         print(f"--{kind}")
         for name, part in parts.items():
-            print(describe(f"  {name}", part) if part is not None else f"  {name}")
+            print(describe(f"  {name}", part))
     return 0
 
 
@@ -53,6 +53,7 @@ def _named(part: Any, parameters: Any) -> dict[str, str]:
 
 
 def _shipped(kind: str) -> Mapping[str, Any]:
+    from afedpg.engine.timing import MODELS
     from afedpg.engine.workloads import CODECS
     from afedpg.server.rules import RECIPES
     from afedpg.server.shipped import AGGREGATORS
@@ -70,6 +71,6 @@ def _shipped(kind: str) -> Mapping[str, Any]:
 
         return FAMILIES
     of: dict[str, Mapping[str, Any]] = {
-        "method": RECIPES, "aggregator": AGGREGATORS, "codec": CODECS, "timing": dict.fromkeys(TIMINGS),
+        "method": RECIPES, "aggregator": AGGREGATORS, "codec": CODECS, "timing": MODELS,
     }  # fmt: skip
     return of[kind]

@@ -13,14 +13,14 @@ import csv
 import inspect
 import math
 from collections import defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
 
 import numpy as np
 
-from afedpg.config import LONGEST_SECONDS, Config, TimingConfig
+from afedpg.config import LONGEST_SECONDS, Config
 from afedpg.errors import ConfigError
 from afedpg.parts import build, parse
 from afedpg.seeding import stream
@@ -100,30 +100,54 @@ class Silent:
         return math.inf if agent_id in self.silent else self.others(agent_id, n, now, up, down)
 
 
-def linear(agents: int, fastest: float, spread: float) -> Fixed:
-    """From t_min to t_max = spread * t_min in equal steps."""
-    return Fixed(tuple(float(t) for t in np.linspace(fastest, fastest * spread, agents)) if agents > 1 else (fastest,))
+def linear(config: Config) -> Fixed:
+    """Seconds per gradient from --fastest to --spread times that, in equal steps."""
+    fastest, slowest = config.timing.fastest, config.timing.fastest * config.timing.spread
+    return Fixed(tuple(float(t) for t in np.linspace(fastest, slowest, config.agents)))
 
 
-def square_root(agents: int, fastest: float) -> Fixed:
-    """t_i = t_min sqrt(i), i = 1, 2, ..."""
-    return Fixed(tuple(fastest * math.sqrt(place) for place in range(1, agents + 1)))
+def square_root(config: Config) -> Fixed:
+    """--fastest seconds times sqrt(i), where i = 1, 2, ... is the agent's place."""
+    return Fixed(tuple(config.timing.fastest * math.sqrt(place) for place in range(1, config.agents + 1)))
 
 
-def straggler(agents: int, fastest: float, spread: float) -> Fixed:
-    """One slow agent, the last; the rest fast."""
-    return Fixed((fastest,) * (agents - 1) + (fastest * spread,))
+def straggler(config: Config) -> Fixed:
+    """The last agent takes --spread times as long as the others."""
+    fastest = config.timing.fastest
+    return Fixed((fastest,) * (config.agents - 1) + (fastest * config.timing.spread,))
 
 
-def leader(agents: int, fastest: float, spread: float) -> Fixed:
-    """One fast agent, the first; the rest slow."""
-    return Fixed((fastest,) + (fastest * spread,) * (agents - 1))
+def leader(config: Config) -> Fixed:
+    """All agents but the first take --spread times as long as it."""
+    fastest = config.timing.fastest
+    return Fixed((fastest,) + (fastest * config.timing.spread,) * (config.agents - 1))
 
 
-def lognormal(agents: int, median: float, sigma: float, seed: int) -> Fixed:
-    draws = stream(seed, "timing").standard_normal(agents)
+def equal(config: Config) -> Fixed:
+    """--fastest seconds for every agent."""
+    return Fixed((config.timing.fastest,) * config.agents)
+
+
+def listed(config: Config) -> Fixed:
+    """The seconds that --speeds gives for each agent."""
+    return Fixed(config.timing.speeds)
+
+
+def lognormal(config: Config) -> Fixed:
+    """Seconds drawn once per agent: log-normal, with the median --fastest and --sigma as the logarithm's deviation."""
+    draws = stream(config.seed, "timing").standard_normal(config.agents)
     with np.errstate(over="ignore"):  # infinite seconds are refused where the model is made
-        return Fixed(tuple(float(t) for t in median * np.exp(sigma * draws)))
+        return Fixed(tuple(float(t) for t in config.timing.fastest * np.exp(config.timing.sigma * draws)))
+
+
+def pareto(config: Config) -> Pareto:
+    """Seconds drawn for every gradient anew: --fastest or more, with a heavy tail of index --shape."""
+    return Pareto(config.seed, config.timing.fastest, config.timing.shape)
+
+
+def trace(config: Config) -> Trace:
+    """Seconds as recorded in the file that --trace names, played back in a circle."""
+    return read_trace(Path(config.timing.trace), config.agents)
 
 
 def read_trace(path: Path, agents: int) -> Trace:
@@ -177,7 +201,7 @@ def make_timing(config: Config, own: Callable[..., float] | None = None) -> Timi
     chosen = config.timing
     if own is None and parse("timing", chosen.timing).file:
         own = build("timing", chosen.timing, {})
-    seconds = with_clock(own) if own is not None else _model(config, chosen)
+    seconds = with_clock(own) if own is not None else _model(config)
     if chosen.silent:
         seconds = Silent(seconds, frozenset(chosen.silent))
     joins = {int(agent): at for agent, at in chosen.late.items()}
@@ -187,20 +211,15 @@ def make_timing(config: Config, own: Callable[..., float] | None = None) -> Timi
     return Timing(seconds, joins, leaves, chosen.update_share, transfer)
 
 
-def _model(config: Config, chosen: TimingConfig) -> Seconds:
-    agents, fastest, spread = config.agents, chosen.fastest, chosen.spread
-    models: dict[str, Callable[[], Seconds]] = {
-        "linear": lambda: linear(agents, fastest, spread),
-        "sqrt": lambda: square_root(agents, fastest),
-        "straggler": lambda: straggler(agents, fastest, spread),
-        "leader": lambda: leader(agents, fastest, spread),
-        "equal": lambda: linear(agents, fastest, 1.0),
-        "list": lambda: Fixed(chosen.speeds),
-        "lognormal": lambda: lognormal(agents, fastest, chosen.sigma, config.seed),
-        "pareto": lambda: Pareto(config.seed, fastest, chosen.shape),
-        "trace": lambda: read_trace(Path(chosen.trace), agents),
-    }
-    model = models[chosen.timing]()
+MODELS: Mapping[str, Callable[[Config], Seconds]] = {
+    "linear": linear, "sqrt": square_root, "straggler": straggler, "leader": leader, "equal": equal, "list": listed,
+    "lognormal": lognormal, "pareto": pareto, "trace": trace,
+}  # fmt: skip
+
+
+def _model(config: Config) -> Seconds:
+    chosen = config.timing.timing
+    model = MODELS[chosen](config)
     if isinstance(model, Fixed) and not all(0 < seconds < LONGEST_SECONDS for seconds in model.compute_seconds):
-        raise ConfigError(f"timing: {chosen.timing} gives an agent no seconds, or more than 292 years of them")
+        raise ConfigError(f"timing: {chosen} gives an agent no seconds, or more than 292 years of them")
     return model
