@@ -199,9 +199,10 @@ REGISTRIES = [
     (config.METHODS, RECIPES), (config.ESTIMATORS, SHIPPED), (config.AGGREGATORS, AGGREGATORS), (config.CODECS, CODECS),
     (config.TIMINGS, MODELS),
 ]  # fmt: skip
+NAMES = ["methods", "estimators", "aggregators", "codecs", "timings"]
 
 
-@pytest.mark.parametrize(("names", "registry"), REGISTRIES, ids=["methods", "estimators", "aggregators", "codecs", "timings"])
+@pytest.mark.parametrize(("names", "registry"), REGISTRIES, ids=NAMES)
 def test_the_names_that_help_shows_are_the_parts_there_are(names: Any, registry: dict[str, Any]) -> None:
     assert tuple(names) == tuple(registry)
     for name, part in registry.items():
