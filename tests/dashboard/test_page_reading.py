@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from asking import small_run
 from federations import wait_until
-from looking import BLANK, drawn, folder_of, tile
+from looking import BLANK, drawn, folder_of, number, tile
 
 from afedpg import train
 from afedpg.dashboard.catalog import Catalog
+from afedpg.record.database import read_table
 
 FIGURES = ("return", "timeline", "delays", "delay-agents", "return-agents", "concurrency", "bytes", "lengths", "norm")
 
@@ -134,3 +135,14 @@ def test_returns_per_site_are_in_a_table_with_their_mean_and_the_worst(tmp_path,
     assert [float(row[2].replace("\u2212", "-")) for row in rows] == [float(f"{mean:.4g}") for mean in means]
     note = page.locator("#sites-note").inner_text().replace("\u2212", "-")
     assert f"worst {float(f'{min(means):.3g}'):g} on agent {means.index(min(means))}." in note
+
+
+def test_unused_contributions_are_counted_in_a_tile_and_per_agent(tmp_path, serve, open_page):
+    train("quadratic", agents=3, iterations=40, aggregator="rennala:batch=2", out=tmp_path / "one")
+    unused = read_table(tmp_path / "one" / "run.db", "unused")["agent"].tolist()
+    page = open_page(serve(tmp_path))
+    page.wait_for_selector("#content:not([hidden])")
+    assert number(tile(page, "Unused")) == len(unused) > 5
+    column = page.locator("#agents thead th").all_inner_texts().index("Unused") + 1
+    told = page.locator(f"#agents tbody td:nth-child({column})").all_inner_texts()
+    assert [number(text) for text in told] == [unused.count(agent) for agent in range(3)]
