@@ -29,6 +29,15 @@ def test_everybody_has_the_same_samples_sites_and_speeds() -> None:
     assert labels == [*LABELS, "afedppo"]
 
 
+def test_the_commands_usual_preset_is_not_that_of_these_runs() -> None:
+    """`paper` has constants for runs a hundred times as long, and none for asynchronous PPO."""
+    usual, none = (list(sites.jobs(Choices("full", Path(), 1, preset=preset))) for preset in ("paper", ""))
+    assert [run.name for run in usual] == [run.name for run in none]
+    of = {who.label: run.settings.config for task, who, run in sites.runs(Choices("full", Path(), 1, preset="paper"))
+          if task == "hopper"}  # fmt: skip
+    assert (of["afedpg"].schedule.eta, of["afedppo"].agent.estimator) == (0.01, "clipped")
+
+
 def row(label: str, returns: list[list[float]], task: str = "hopper", places: tuple[float, ...] = ()) -> sites.Row:
     found = np.array(returns)
     names = tuple(f"gravity={number}" for number in range(found.shape[1]))
