@@ -9,6 +9,7 @@ Revoke.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple, Protocol
@@ -52,6 +53,7 @@ class Group(NamedTuple):
     name: str
     size: int
     kind: str = "step"  # or "parameters"
+    longest: float = math.inf  # of a direction: no honest one is longer, and what is longer is shortened to it
 
 
 class Scalar(NamedTuple):

@@ -243,6 +243,20 @@ def test_moments_that_no_honest_agent_sends_do_not_stop_the_others():
     assert np.abs(alone.part("policy", alone.exchange().payload)).max() > 1e-6
 
 
+@pytest.mark.parametrize("task", TASKS)
+@pytest.mark.parametrize("share", ["second", "both", "none"])
+def test_what_an_agent_adds_is_as_long_as_a_fit_of_full_steps_or_little_longer(task, share):
+    """Longer where a gradient is above what the others have seen; never so short that a liar may say what it likes."""
+    alone = Alone(workload(task, estimator=f"clipped:bound=1,share={share}"))
+    lengths = {group.name: [] for group in alone.work.exchange.groups[:2]}
+    for _ in range(12):
+        report = alone.exchange()
+        for group in alone.work.exchange.groups[:2]:
+            lengths[group.name].append(np.linalg.norm(alone.part(group.name, report.payload)) / group.longest)
+    assert 0.1 < max(lengths["value"]) < 1.5
+    assert 0.1 < max(lengths["policy"]) < 1.5
+
+
 def test_from_the_second_rollout_on_observations_are_scaled_by_the_agents_own_as_well():
     """Its last Task knew nothing of the rollout before it; of the first, nothing at all."""
     alone = Alone(workload("Pendulum-v1"))

@@ -230,6 +230,23 @@ def test_every_group_is_bounded_by_itself(place, name):
     assert server.outcome.rejected is None
 
 
+@given(arrays(np.float32, 5, elements=st.floats(-10, 10, width=32)))
+def test_a_step_that_no_honest_agent_makes_is_shortened_and_others_keep_their_bits(contribution):
+    free = Exchange((Group("policy", 2), Group("value", 3)))
+    bounded = Exchange((Group("policy", 2), Group("value", 3, longest=5.0)))
+    plain = pg_plain(Constant(0.2), Constant(0.5))
+    one, other = (Fold(replace(plain, exchange=exchange), np.zeros(5)) for exchange in (free, bounded))
+    for server in one, other:
+        server.answer(0, contribution)
+    size = float(np.linalg.norm(contribution[2:].astype(np.float64)))
+    assert other.theta[:2].tobytes() == one.theta[:2].tobytes()
+    if size <= 5:
+        assert other.bits == one.bits
+    else:
+        np.testing.assert_allclose(other.theta[2:], one.theta[2:] * 5 / size, rtol=1e-12)
+        assert np.linalg.norm(other.theta[2:]) == pytest.approx(2.5)
+
+
 def test_groups_that_are_not_theta_are_refused():
     with pytest.raises(ValueError, match="the groups have 6 numbers, theta has 5"):
         Fold(replace(ASYNC, exchange=GROUPS), np.zeros(5))

@@ -20,6 +20,7 @@ PARTS: dict[str, dict[str, Any]] = {  # what one part is worth: the method as it
 }
 LIES: dict[str, dict[str, Any]] = {  # of the fastest of the agents, which is heard most often
     "random values": {"attack": "random-values", "attackers": (0,)},
+    "random values, bound=1": {"attack": "random-values", "attackers": (0,), "estimator": "clipped:bound=1"},
     "random moments of Adam": {"attack": "random-values:group=moments", "attackers": (0,)},
 }
 PLAIN = "afedpg, tanh and a linear mean"

@@ -31,7 +31,7 @@ from afedpg.protocol.encoding import nbytes
 from afedpg.server import moments
 from afedpg.server.admission import Admitted, Limits, admit
 from afedpg.server.aggregators import Drop, Given, Here, Keep, Use
-from afedpg.server.kernels import advance, move_towards
+from afedpg.server.kernels import advance, move_towards, norm
 from afedpg.server.rules import ServerRule
 from afedpg.server.state import ServerState
 from afedpg.server.transforms import At, Direction
@@ -209,7 +209,8 @@ def _move(rule: ServerRule, state: ServerState, use: Use, at: At) -> tuple[float
             continue
         moves = use.norm > 0 if use.norm is not None and not several else bool(vector.any())
         if moves:
-            direction = rule.step.update(Direction(vector, use.factor), state.buffers_of(group.name), here)
+            factor = use.factor if group.longest == math.inf else use.factor * min(1.0, group.longest / norm(vector))
+            direction = rule.step.update(Direction(vector, factor), state.buffers_of(group.name), here)
             stretch = rule.broadcast.stretch(here)
             advance(theta, lookahead, direction.vector, direction.factor, stretch)
             moved = direction.length

@@ -12,6 +12,7 @@ bounds how far all of them together go from the data. A contribution is as old a
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -60,6 +61,9 @@ class Clipped(Averaging):
     )
     share: str = option("second", "which of Adam's moments agents share", choices=("both", "second", "none"))
     values: str = option("added", "the server adds differences of values or takes values over", ("added", "taken"))
+    bound: float = option(
+        0.0, "the server shortens what is longer than so many fits of full steps; 0: nothing", at_least=0, at_most=1e9
+    )
     late_fetch: bool = option(True, "the newest parameters are fetched after the rollout, not before it")
     own_critic = True
 
@@ -70,8 +74,21 @@ class Clipped(Averaging):
     def groups(self, tools: Tools) -> tuple[Group, ...]:
         policy, value = tools.parameters, tools.critic_network.layout.size
         kept = {"both": 2, "second": 1, "none": 0}[self.share]
-        groups = (Group("policy", policy), Group("value", value, "step" if self.values == "added" else "parameters"))
+        kind = "step" if self.values == "added" else "parameters"
+        groups = (
+            Group("policy", policy, longest=self._longest(tools, policy)),
+            Group("value", value, kind, self._longest(tools, value)),
+        )
         return (*groups, Group("moments", kept * (policy + value) + 2, "parameters")) if kept else groups
+
+    def _longest(self, tools: Tools, size: int) -> float:
+        """A step of Adam moves a number by about its rate: a fit is as long as all its steps, and rarely longer."""
+        if not self.bound:
+            return math.inf
+        steps = tools.settings.steps
+        windows = range(1, self.rollouts + 1)
+        fits = [max(1, round(self.epochs / k)) * math.ceil(k * steps / self.minibatch) for k in windows]
+        return self.bound * max(fits) * self.rate * math.sqrt(size)
 
     def initial(self, tools: Tools, generator: np.random.Generator) -> Vector:
         network = tools.critic_network
