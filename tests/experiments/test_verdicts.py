@@ -49,6 +49,11 @@ def test_learners_are_judged_by_their_first_seeds(there, long, short, monkeypatc
     assert seeds == {"tasks": long and list(long), "teams": short and list(short)}
 
 
+def test_learners_without_curves_to_show_have_their_tables_alone(monkeypatch, tmp_path) -> None:
+    monkeypatch.setattr(learners, "rows", lambda choices: [])
+    assert not learners.outcome(Choices("full", tmp_path, 1, tasks=("CartPole-v1",))).pictures
+
+
 def learners_row(
     study: str, agents: int, end: float, rising: int, per_second: float, variant: str = ""
 ) -> learners.Row:

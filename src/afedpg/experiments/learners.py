@@ -200,8 +200,7 @@ def means_table(found: Sequence[Row]) -> Table:
     return table("study task agents spread samples variant mean low high worst seeds", rows)
 
 
-def draw(found: Sequence[Row]) -> Figure:
-    shown = [row for row in found if row.cell.study in ("tasks", "long")]
+def draw(shown: Sequence[Row]) -> Figure:
     figure, axes = plotting.panels(-(-len(shown) // 3), 3)
     for panel, row in zip(axes.flat, shown, strict=False):
         plotting.curve(panel, over_samples([smoothed(curve) for curve in row.curves]), plotting.BLUE, "afedppo", "-")
@@ -213,6 +212,7 @@ def draw(found: Sequence[Row]) -> Figure:
 
 def outcome(choices: Choices) -> Outcome:
     found = rows(choices)
+    shown = [row for row in found if row.cell.study in ("tasks", "long")]
     caption = "Return of training episodes: mean of the seeds and 95% band, smoothed over 5%."
     return Outcome(
         title=TITLE,
@@ -224,7 +224,7 @@ def outcome(choices: Choices) -> Outcome:
             "learners-returns": returns_table(found),
             "learners-means": means_table(found),
         },
-        pictures=(Picture("learners", caption, lambda: draw(found)),),
+        pictures=(Picture("learners", caption, lambda: draw(shown)),) if shown else (),
         shown=("learners-means",),
         settings={"method": METHOD.name, "preset": "ppo where a task has one"},
     )
