@@ -28,7 +28,7 @@ SOLVED = {  # without a preset: what at least 9 of 10 seeds must reach
     "CartPole-v1": 475, "Acrobot-v1": -100, "Pendulum-v1": -250, "Reacher-v5": -7, "Pusher-v5": -45,
 }  # fmt: skip
 SEVERAL = ("teams", "parts", "liars")  # studies with more than one row per task
-FEWEST = 3  # seeds of a row
+FEWEST, FIVE = 3, 5  # seeds of a row; of a mean that is asked for, where so many are planned
 LEFT_BEHIND = 0.5  # of the median
 WORST_CELL, WORST_LARGE = 0.7, 0.6  # of the best cell; with 32 agents
 COST = 1.3  # samples to 80% of one agent's end, of what one agent needs
@@ -93,11 +93,11 @@ def _reaches(row: Row, asked: float) -> Verdict:
     mean = row.mean
     told = ", ".join(f"{value:.0f}" for value in row.returns)
     claim = f"{_label(row.cell)}: a return of {asked:g} over the last 5%"
-    needed = f"a mean of at least {asked:g}"
+    seeds = min(FIVE, len(row.cell.seeds))
+    needed = f"a mean of at least {asked:g}, {seeds} seeds"
     text = f"{mean.value:.0f} [{mean.low:.0f}, {mean.high:.0f}], seeds {told}"
-    return Verdict(
-        claim, rule(len(row.returns) >= 3, mean.value >= asked), text, mean.value, mean.low, mean.high, needed
-    )
+    holds = rule(len(row.returns) >= seeds, mean.value >= asked)
+    return Verdict(claim, holds, text, mean.value, mean.low, mean.high, needed)
 
 
 def _solves(row: Row, asked: float) -> Verdict:
@@ -207,6 +207,8 @@ def draw(shown: Sequence[Row]) -> Figure:
         panel.set_title(f"{row.cell.task}, {row.cell.samples / 1e6:g}M")
         plotting.thousands(panel)
         panel.set_xlabel("samples per agent")
+    for panel in axes.flat[len(shown) :]:
+        panel.set_axis_off()
     return figure  # type: ignore[no-any-return]
 
 
