@@ -41,6 +41,7 @@ class Moments:
 
 
 Statistics = Mapping[str, Moments]  # by name: "observations", ...
+_NOTHING: Mapping[str, Any] = {}  # shared by what travels without moments, scalars or extras; nobody writes to it
 
 
 class Group(NamedTuple):
@@ -74,41 +75,38 @@ class Contribution:
     extra: Mapping[str, float] = field(default_factory=dict)  # recorded, nothing more
 
 
-@dataclass(frozen=True, slots=True)
-class Task:
+class Task(NamedTuple):
     """Work for one agent. `theta` may be a view of the server's buffer: valid until the server's next step."""
 
     task_id: TaskId
     agent_id: int
     theta: Floats  # theta~, [parameters]
     version: int  # the iteration theta~ belongs to
-    statistics: Statistics = field(default_factory=dict)
+    statistics: Statistics = _NOTHING
 
 
-@dataclass(frozen=True, slots=True)
-class Stats:
+class Stats(NamedTuple):
     """What an agent tells of its rollout beside the gradient: recorded, counted as samples, and what `stop_at_return`
     looks at. Theta does not depend on it."""
 
     steps: int = 0
     returns: tuple[float, ...] = ()  # of the episodes that ended in this rollout
     lengths: tuple[int, ...] = ()
-    extra: dict[str, float] = field(default_factory=dict)
+    extra: Mapping[str, float] = _NOTHING
 
     @property
     def mean_return(self) -> float | None:
         return sum(self.returns) / len(self.returns) if self.returns else None
 
 
-@dataclass(frozen=True, slots=True)
-class Report:
+class Report(NamedTuple):
     task_id: TaskId
     agent_id: int
     payload: NDArray[Any]  # the contribution as the codec encodes it; without one float32 [parameters], uphill
     version: int
-    moments: Statistics = field(default_factory=dict)
+    moments: Statistics = _NOTHING
     stats: Stats = Stats()
-    scalars: Mapping[str, float] = field(default_factory=dict)
+    scalars: Mapping[str, float] = _NOTHING
 
 
 class Arrival(NamedTuple):

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
 
@@ -26,7 +24,7 @@ def test_one_lie_about_observations_does_not_undo_what_was_learned(tmp_path, mon
         if task.agent_id == LIAR and reports.count(LIAR) == WHEN:
             count = report.moments["observations"].count
             poison = Moments(count, np.full(4, mean), np.full(4, count * deviation**2))
-            report = replace(report, payload=np.zeros_like(report.payload), moments={"observations": poison})
+            report = report._replace(payload=np.zeros_like(report.payload), moments={"observations": poison})
         return state, report
 
     monkeypatch.setattr(EnvironmentWorkload, "work", lying)

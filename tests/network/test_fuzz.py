@@ -199,7 +199,7 @@ def _watch(served: Served) -> list[Report]:
     def watched(event: Event, seconds: float) -> Outcome:
         outcome = apply(event, seconds)
         if isinstance(event, Report) and outcome.rejected is None:
-            applied.append(replace(event))
+            applied.append(event._replace())
         return outcome
 
     served.federation.apply = watched  # type: ignore[method-assign]

@@ -83,7 +83,7 @@ def bits(value: Any) -> Any:
         return np.float64(value).tobytes() if value == value else "nan"
     if isinstance(value, dict):
         return {key: bits(entry) for key, entry in value.items()}
-    return [bits(entry) for entry in value] if isinstance(value, tuple) else value
+    return (type(value), [bits(entry) for entry in value]) if isinstance(value, tuple) else value
 
 
 def report(number: int, size: int = 4) -> Report:

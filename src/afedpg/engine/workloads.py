@@ -54,7 +54,7 @@ class Encoded(Delegate):
         remembered = {key.removeprefix(_CODEC): array for key, array in state.items() if key.startswith(_CODEC)}
         after, report = self.inner.work(_without_codec(state), task)
         payload, new = self.codec.encode(report.payload, remembered)
-        return {**after, **_named(remembered | new)}, replace(report, payload=payload)
+        return {**after, **_named(remembered | new)}, report._replace(payload=payload)
 
 
 def _named(arrays: AgentState) -> AgentState:

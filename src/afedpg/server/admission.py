@@ -78,9 +78,9 @@ def _given(rule: ServerRule, state: ServerState, report: Report, limits: Limits)
     except Exception as error:  # a codec of the user's own meets a payload that a liar made: nothing ends the server
         raise _Unbelievable(f"payload: {of_peer(str(error))}") from error
     sizes = norms(vector, state.groups)
-    for size, (group, _) in zip(sizes, state.groups, strict=True):
-        if not math.isfinite(size) or size > limits.gradient_norm:
-            what = "contribution" if len(sizes) == 1 else group.name
+    for place, size in enumerate(sizes):
+        if not size <= limits.gradient_norm or size == math.inf:  # NaN is not below any bound
+            what = "contribution" if len(sizes) == 1 else state.groups[place][0].name
             bound = f"norm {size:.3g} is above the bound {limits.gradient_norm:.3g}"
             raise _Unbelievable(f"{what}: {bound if math.isfinite(size) else 'not finite'}")
     return Given(report, vector, length_of_steps(sizes, state.groups))

@@ -19,6 +19,7 @@ from afedpg.messages import Floats, Vector
 from afedpg.server.kernels import mix, norm, rmsprop
 from afedpg.server.schedules import Schedule
 
+_NONE: Mapping[str, Vector] = MappingProxyType({})
 SHORTEST = 1e-300  # the length of a direction below which its entries have lost bits
 
 
@@ -111,15 +112,20 @@ class Chain:
 
     def __init__(self, *parts: Transform) -> None:
         self.parts = parts
-        self.names = [{name: f"{place}.{name}" for name in part.buffers(1)} for place, part in enumerate(parts)]
+        # a list of pairs for each part, made once: `update` runs at every arrival
+        self._names = [
+            (part, [(name, f"{place}.{name}") for name in part.buffers(1)]) for place, part in enumerate(parts)
+        ]
 
     def buffers(self, size: int) -> dict[str, Vector]:
-        buffers: dict[str, Vector] = {}
-        for part, names in zip(self.parts, self.names, strict=True):
-            buffers |= {names[name]: buffer for name, buffer in part.buffers(size).items()}
-        return buffers
+        return {
+            f"{place}.{name}": buffer
+            for place, part in enumerate(self.parts)
+            for name, buffer in part.buffers(size).items()
+        }
 
     def update(self, direction: Direction, buffers: Mapping[str, Vector], at: At) -> Direction:
-        for part, names in zip(self.parts, self.names, strict=True):
-            direction = part.update(direction, {short: buffers[name] for short, name in names.items()}, at)
+        for part, names in self._names:
+            mine = {short: buffers[name] for short, name in names} if names else _NONE
+            direction = part.update(direction, mine, at)
         return direction

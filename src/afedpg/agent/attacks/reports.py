@@ -97,7 +97,7 @@ class PoisonedMoments(Lie):
         return self
 
     def tell(self, state: AgentState, report: Report) -> tuple[AgentState, Report]:
-        return state, replace(report, moments={name: self._poisoned(part) for name, part in report.moments.items()})
+        return state, report._replace(moments={name: self._poisoned(part) for name, part in report.moments.items()})
 
     def _poisoned(self, honest: Moments) -> Moments:
         deviation = np.sqrt(honest.m2 / honest.count)
@@ -117,7 +117,7 @@ class FalseDrift(Lie):
         return replace(self, ends={s.name: s.low if self.to == "lowest" else s.high for s in exchange.scalars})
 
     def tell(self, state: AgentState, report: Report) -> tuple[AgentState, Report]:
-        return state, replace(report, scalars={**report.scalars, **self.ends})
+        return state, report._replace(scalars={**report.scalars, **self.ends})
 
 
 @dataclass(frozen=True)
@@ -153,4 +153,4 @@ def _noise(generator: np.random.Generator, honest: Floats, scale: float) -> Vect
 def with_vector(report: Report, vector: Vector | Floats) -> Report:
     """The same report with another contribution, as numbers that can travel."""
     limit = float(np.finfo(np.float32).max)
-    return replace(report, payload=np.clip(vector, -limit, limit).astype(np.float32))
+    return report._replace(payload=np.clip(vector, -limit, limit).astype(np.float32))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pickle
 import platform
-from dataclasses import replace
 from typing import Any
 
 import ray
@@ -48,7 +47,7 @@ class Actor:
         """A Task to a Report and the state after it, all packed; `theta` is the Task's where it was stored."""
         task: Task = unpacked(content)
         if theta is not None:
-            task = replace(task, theta=theta)
+            task = task._replace(theta=theta)
         self._state, report = self._workload.work(self._state, task)
         size = sum(array.nbytes for array in self._state.values())
         return to_bytes(report), packed(self._state, size)

@@ -13,7 +13,6 @@ import contextlib
 import logging
 import time
 from collections.abc import AsyncIterator, Callable
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -247,7 +246,7 @@ class RayPool:
             self._sync()
         stored = None
         if task.theta.nbytes > INLINE_BYTES:
-            task, stored = replace(task, theta=_NO_THETA), self._stored(task)
+            task, stored = task._replace(theta=_NO_THETA), self._stored(task)
         report, state = actor.work.remote(packed(task, task.theta.nbytes), stored)
         return report, state
 
