@@ -4,28 +4,32 @@ from __future__ import annotations
 
 import json
 import math
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from afedpg import train
+from afedpg.errors import ConfigError
 from afedpg.experiments import contests, rivals
 from afedpg.experiments.choices import Choices, Method, OwnPart
 from afedpg.experiments.reproduce import reproduce
 from afedpg.experiments.statistics import Interval
 from afedpg.experiments.tables import read
 from afedpg.problems import LQBandit
+from afedpg.runs.train import run
 
 CHOICES = Choices("smoke", Path(), 1, tasks=("lq-bandit",), seeds=(0, 1))
 
 
 def test_everybody_searches_the_same_pairs_and_every_value_of_its_own_as_often() -> None:
     for who in rivals.contestants(CHOICES):
-        every = contests.points(who)
-        assert len(set(every)) == len(every) == 12
-        assert {(p.alpha, p.eta) for p in every} == {(a, e) for a in contests.ALPHAS for e in contests.ETAS}
-        assert {[p.aggregator for p in every].count(p.aggregator) for p in every} == {12 // len(who.values)}
+        for course in (contests.EXACT, contests.course_to(300.0, 1_000, 64)):
+            every = contests.points(who, course)
+            assert len(set(every)) == len(every) == 12
+            assert {(p.alpha, p.eta) for p in every} == {(a, e) for a in course.alphas for e in course.etas}
+            assert {[p.aggregator for p in every].count(p.aggregator) for p in every} == {12 // len(who.values)}
 
 
 def test_the_seeds_of_the_search_are_not_those_of_the_contest() -> None:
@@ -53,6 +57,28 @@ def test_the_first_passage_is_that_of_the_recorded_thetas(aggregator: str) -> No
         t for t, value in seen if value >= level and np.all(values[(times >= t) & (times < t + contests.HOLD)] >= level)
     ]
     assert passage.seconds == (starts[0] if starts else math.inf)
+
+
+@pytest.mark.parametrize(("goal", "aggregator"), [(30.0, "rennala:batch=5"), (30.0, "each"), (1e6, "fedbuff:size=9")])
+def test_the_first_passage_to_a_return_is_that_of_a_whole_training(goal: float, aggregator: str) -> None:
+    """Which ends where five evaluations of theta have this mean, and knows nothing of contests."""
+    course = contests.course_to(goal, 1_000 if goal == 30 else 250, 64)
+    contest = replace(rivals.jobs(replace(CHOICES, tasks=("CartPole-v1",)))[0], course=course)
+    settings = contest.run_settings(contests.Point(aggregator, 0.2, 0.04), 3)
+    assert not settings.config.schedule.literal_constants
+    record = replace(settings.config.record, evaluate_every=contests.EVERY)
+    result = run(replace(settings.config, record=record, stop_at_evaluation=goal), workers=1)
+    passage = contests.first_passage(settings, math.inf, course)
+    if goal == 1e6:
+        assert passage.seconds == math.inf
+    else:
+        assert (passage.seconds, passage.gradients) == (result.seconds, result.gradients)
+        assert passage.gradients + passage.unused < 1_000
+
+
+def test_an_environment_without_a_goal_is_refused() -> None:
+    with pytest.raises(ConfigError, match="tasks: rivals has no goal for 'walker2d'; choose from quadratic, lq-bandit"):
+        rivals.jobs(replace(CHOICES, tasks=("walker2d",)))
 
 
 def test_a_point_that_takes_too_long_is_given_up() -> None:
@@ -97,7 +123,7 @@ def test_own_methods_stand_beside_the_rivals() -> None:
 
 def test_the_figure_from_beginning_to_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(contests, "LEVEL", 0.5)
-    monkeypatch.setattr(contests, "ETAS", (0.03,))
+    monkeypatch.setattr(rivals, "EXACT", contests.Course(etas=(0.03,)))
     choices = Choices("smoke", tmp_path, 1, tasks=("lq-bandit",), seeds=(0, 1), timing="sqrt")
     for job in rivals.jobs(choices):
         job.perform(tmp_path, 1, lambda done: None)

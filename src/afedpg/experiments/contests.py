@@ -1,4 +1,7 @@
-"""How soon a method reaches a gap: a search over its settings on seeds of its own, then the best ones on all seeds.
+"""How soon a method reaches a goal: a search over its settings on seeds of its own, then the best ones on all seeds.
+
+On problems with a known optimum the goal is a gap, and theta must stay there; on environments it is a mean of theta's
+last evaluations.
 
 Every contestant has the same number of points to search, so that nobody wins by having been tuned longer.
 """
@@ -7,33 +10,58 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Sequence
+from collections import deque
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
+from afedpg.config import Config
 from afedpg.engine.crew import Alone
 from afedpg.engine.federation import Federation
 from afedpg.engine.process import Interruption
 from afedpg.engine.timing import make_timing
 from afedpg.engine.virtual import VirtualEngine
 from afedpg.experiments.choices import Method
-from afedpg.experiments.jobs import GRADIENT_SECONDS, Plan, Progress, Settings
+from afedpg.experiments.jobs import GRADIENT_SECONDS, STEP_SECONDS, Plan, Progress, Settings
 from afedpg.experiments.tables import Table, read, table
+from afedpg.messages import Workload
 from afedpg.problems import make_problem
+from afedpg.runs.best import scaled_by
+from afedpg.runs.goals import EVALUATION_WINDOW
 from afedpg.runs.parts import prepare
+from afedpg.server.state import ServerState
 
 AGENTS = 10
-ALPHAS, ETAS = (0.2, 0.5, 0.05), (0.03, 0.1, 0.01, 0.3)  # likely ones first: they bound how long others may take
 LEVEL = 0.05  # of the gap at the start
 HOLD = 5.0  # seconds that theta must stay at the level; a gradient of the fastest agent takes 1
-MOST = 3_000  # contributions, used or not, after which a run has not reached it
+EVERY = 4  # contributions per agent between two evaluations of theta
 HOPELESS = 2.0  # times the best mean so far: a point that takes longer is given up in the search
 SEARCH_SEED = 1_000  # the first one of the search
 COLUMNS = "phase seed aggregator alpha eta seconds gradients unused"
+
+
+@dataclass(frozen=True)
+class Course:
+    """What is run, and over which constants everybody searches; likely ones first: they bound how long others take."""
+
+    alphas: tuple[float, ...] = (0.2, 0.5, 0.05)
+    etas: tuple[float, ...] = (0.03, 0.1, 0.01, 0.3)
+    goal: float | None = None  # a return; None: the gap
+    most: int = 3_000  # contributions, used or not, after which a run has not reached the goal
+    more: tuple[tuple[str, Any], ...] = (("literal_constants", True),)
+
+
+EXACT = Course()
+
+
+def course_to(goal: float, most: int, steps: int) -> Course:
+    """To a return. alpha and eta are per contribution here, so that a batch has as long a way as its contributions."""
+    more = {"steps": steps, "hidden": (64, 64), "compute": "auto", "evaluate_kind": "sampled", "evaluate_episodes": 5}
+    return Course((0.2, 0.1, 0.5), (0.02, 0.01, 0.04, 0.005), goal, most, tuple(more.items()))
 
 
 @dataclass(frozen=True)
@@ -58,13 +86,13 @@ class Passage(NamedTuple):
     unused: int
 
 
-def points(contestant: Contestant) -> list[Point]:
+def points(contestant: Contestant, course: Course = EXACT) -> list[Point]:
     """The same 12 pairs of alpha and eta for everybody; the values of an own parameter take turns over them."""
     values = contestant.values
     return [
         Point(contestant.aggregator.format(values[(i + j) % len(values)]), alpha, eta)
-        for i, alpha in enumerate(ALPHAS)
-        for j, eta in enumerate(ETAS)
+        for i, alpha in enumerate(course.alphas)
+        for j, eta in enumerate(course.etas)
     ]
 
 
@@ -78,33 +106,41 @@ class Contest:
     law: tuple[tuple[str, float | str], ...]  # settings of the timing model
     searched: int  # seeds per point of the search
     seeds: tuple[int, ...]
+    course: Course = EXACT
 
     @property
     def settings(self) -> Settings:
         """Of its first run; the others differ in the point and the seed."""
-        return self.run_settings(points(self.contestant)[0], self.seeds[0])
+        return self.run_settings(self.points[0], self.seeds[0])
+
+    @cached_property
+    def points(self) -> list[Point]:
+        return points(self.contestant, self.course)
 
     def run_settings(self, point: Point, seed: int) -> Settings:
         return self.plan.settings(
             self.problem, self.contestant.method, AGENTS, seed, **dict(self.law), aggregator=point.aggregator,
-            alpha=point.alpha, eta=point.eta, schedule="constant", literal_constants=True, iterations=MOST // AGENTS,
+            alpha=point.alpha, eta=point.eta, schedule="constant", iterations=self.course.most // AGENTS,
+            **dict(self.course.more),
         )  # fmt: skip
 
     @cached_property
     def name(self) -> str:
-        rules = (LEVEL, HOLD, MOST, HOPELESS, SEARCH_SEED, self.searched)
-        parts = (self.settings.name, points(self.contestant), self.seeds, rules)
+        goal = () if self.course.goal is None else (self.course.goal, EVERY)
+        rules = (LEVEL, HOLD, self.course.most, HOPELESS, SEARCH_SEED, self.searched, *goal)
+        parts = (self.settings.name, self.points, self.seeds, rules)
         digest = hashlib.sha256(repr(parts).encode()).hexdigest()[:10]
         return f"{self.problem}-{self.contestant.label.split()[0]}-{dict(self.law).get('timing', 'own')}-{digest}"
 
     @property
     def gradients(self) -> int:
         """At most; most runs end far earlier."""
-        return MOST * (len(points(self.contestant)) * self.searched + len(self.seeds))
+        return self.course.most * (len(self.points) * self.searched + len(self.seeds))
 
     @property
     def cost(self) -> float:
-        return self.gradients * GRADIENT_SECONDS
+        config = self.settings.config
+        return self.gradients * (GRADIENT_SECONDS if config.synthetic else STEP_SECONDS * config.report_steps)
 
     def path(self, out: Path) -> Path:
         return out / "contests" / f"{self.name}.csv"
@@ -115,15 +151,18 @@ class Contest:
     def read(self, out: Path) -> Table:
         return read(self.path(out))
 
+    def _passage(self, point: Point, seed: int, limit: float = math.inf) -> Passage:
+        return first_passage(self.run_settings(point, seed), limit, self.course)
+
     def perform(self, out: Path, workers: int, progress: Progress) -> None:
-        every = points(self.contestant)
+        every = self.points
         total, rows = len(every) + len(self.seeds), []
         best, record = every[0], math.inf
         for place, point in enumerate(every):
             passages: list[Passage] = []
             for seed in range(SEARCH_SEED, SEARCH_SEED + self.searched):
                 limit = HOPELESS * record * self.searched - sum(passage.seconds for passage in passages)
-                passages.append(first_passage(self.run_settings(point, seed), limit))
+                passages.append(self._passage(point, seed, limit))
                 rows.append(("search", seed, *point, *passages[-1]))
                 if not math.isfinite(passages[-1].seconds):
                     break
@@ -132,17 +171,17 @@ class Contest:
                 best, record = point, mean
             progress((place + 1) / total)
         for place, seed in enumerate(self.seeds):
-            rows.append(("contest", seed, *best, *first_passage(self.run_settings(best, seed))))
+            rows.append(("contest", seed, *best, *self._passage(best, seed)))
             progress((len(every) + place + 1) / total)
         table(COLUMNS, rows).write(self.path(out))
 
 
-def first_passage(settings: Settings, limit: float = math.inf) -> Passage:
-    """When the exact gap of theta first is at the level and stays there for `HOLD` seconds."""
+def first_passage(settings: Settings, limit: float = math.inf, course: Course = EXACT) -> Passage:
+    """When theta first is at the goal; where that is a gap, and stays there for `HOLD` seconds."""
     config, own = settings.config, settings.own()
-    problem = make_problem(config)
     workload, rule, server = prepare(config, own)
-    level = LEVEL * (problem.optimum - problem.value(server.theta))
+    arrived = _at_gap(config, server) if course.goal is None else _at_return(config, workload, course.goal)
+    hold = HOLD if course.goal is None else 0.0
     federation = Federation(rule, server)
     engine = VirtualEngine(federation, workload, Alone(workload), make_timing(config, own.timing), config.agents)
     reached: Passage | None = None
@@ -156,19 +195,40 @@ def first_passage(settings: Settings, limit: float = math.inf) -> Passage:
             state = federation.server
             if state.iteration > looked:
                 looked = state.iteration
-                if problem.optimum - problem.value(state.theta) > level:
+                if not arrived(state):
                     reached = None
                 elif reached is None:
                     reached = Passage(engine.seconds, state.gradients, state.unused)
-            if reached is not None and engine.seconds - reached.seconds >= HOLD:
+            if reached is not None and engine.seconds - reached.seconds >= hold:
                 return True
             kept = len(state.memory.kept)
-            return state.gradients + state.unused + kept >= MOST or engine.seconds - HOLD > limit
+            return state.gradients + state.unused + kept >= course.most or engine.seconds - hold > limit
 
         engine.start()
         engine.run(finished)
-    held = reached is not None and engine.seconds - reached.seconds >= HOLD
+    held = reached is not None and engine.seconds - reached.seconds >= hold
     return reached if held and reached is not None else Passage(math.inf, server.gradients, server.unused)
+
+
+def _at_gap(config: Config, start: ServerState) -> Callable[[ServerState], bool]:
+    problem = make_problem(config)
+    level = LEVEL * (problem.optimum - problem.value(start.theta))
+    return lambda state: problem.optimum - problem.value(state.theta) <= level
+
+
+def _at_return(config: Config, workload: Workload, goal: float) -> Callable[[ServerState], bool]:
+    """Theta is evaluated every `EVERY` contributions per agent; the mean of the last five evaluations decides."""
+    period, recent, looked = EVERY * config.agents, deque[float](maxlen=EVALUATION_WINDOW), 0
+
+    def arrived(state: ServerState) -> bool:
+        nonlocal looked
+        if state.gradients // period > looked // period:
+            looked = state.gradients
+            [told] = workload.evaluate(state.theta.astype(np.float32), scaled_by(config, state), state.iteration)
+            recent.append(told.mean)
+        return len(recent) == EVALUATION_WINDOW and float(np.mean(recent)) >= goal
+
+    return arrived
 
 
 def times(contest: Table) -> Sequence[Passage]:

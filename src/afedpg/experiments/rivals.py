@@ -1,4 +1,5 @@
-"""AFedPG beside its rivals: virtual seconds until theta is at a gap and stays there, on problems with a known optimum.
+"""AFedPG beside its rivals: virtual seconds until theta is at a gap and stays there, on problems with a known optimum;
+with `--tasks hopper` until theta is at a return.
 
 All contestants have the outer step of afedpg (mix, normalize, step, look ahead) and differ in the aggregator: which
 contributions make a step. Messages take no time here.
@@ -14,16 +15,33 @@ import numpy as np
 from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
+from afedpg import config as configuration
 from afedpg import plotting
+from afedpg.errors import ConfigError
 from afedpg.experiments.choices import Choices, Method
-from afedpg.experiments.contests import AGENTS, ALPHAS, ETAS, HOLD, LEVEL, Contest, Contestant, points, times
+from afedpg.experiments.contests import (
+    AGENTS,
+    EXACT,
+    HOLD,
+    LEVEL,
+    Contest,
+    Contestant,
+    Course,
+    course_to,
+    points,
+    times,
+)
 from afedpg.experiments.jobs import Plan
 from afedpg.experiments.outcome import Outcome, Picture, Verdict, settle
 from afedpg.experiments.statistics import Interval, bootstrap
 from afedpg.experiments.tables import Table, table
 
-TITLE = "Time to a gap beside Rennala, Malenia, FedBuff, FedAsync, Ringmaster and FedPG"
+TITLE = "Time to a goal beside Rennala, Malenia, FedBuff, FedAsync, Ringmaster and FedPG"
 PROBLEMS = ("lq-bandit", "softmax-mdp")
+GOALS = {  # a return of theta, after how many contributions a run has not reached it, and T
+    "hopper": {"smoke": (15.0, 600, 64), "short": (300.0, 1_000, 1024), "full": (1_500.0, 4_000, 1024)},
+    "CartPole-v1": {"smoke": (15.0, 600, 64), "short": (200.0, 500, 1024), "full": (450.0, 1_000, 1024)},
+}
 LAWS: dict[str, dict[str, float | str]] = {
     "equal": {"timing": "equal"},
     "sqrt": {"timing": "sqrt"},
@@ -71,11 +89,27 @@ def contests(choices: Choices) -> dict[tuple[str, str], list[Contest]]:
     seeds, searched = choices.pick_seeds(*SEEDS), SEARCHED[choices.scale]
     return {
         (problem, law): [
-            Contest(Plan(choices), who, problem, tuple(clock.items()), searched, seeds) for who in contestants(choices)
+            Contest(
+                Plan(choices, "tuned"), who, problem, tuple(clock.items()), searched, seeds, course(choices, problem)
+            )
+            for who in contestants(choices)
         ]
         for problem in choices.pick_tasks(PROBLEMS)
         for law, clock in laws(choices).items()
     }
+
+
+def course(choices: Choices, problem: str) -> Course:
+    if problem in configuration.PROBLEMS:
+        return EXACT
+    if problem not in GOALS:
+        known = ", ".join((*configuration.PROBLEMS, *GOALS))
+        raise ConfigError(f"tasks: rivals has no goal for '{problem}'; choose from {known}")
+    return course_to(*GOALS[problem][choices.scale])
+
+
+def goal_of(problem: str) -> str:
+    return "gap" if problem in configuration.PROBLEMS else "return"
 
 
 def jobs(choices: Choices) -> Sequence[Contest]:
@@ -143,10 +177,11 @@ def judge(found: Sequence[Standing]) -> list[Verdict]:
 
 
 def _judge_rennala(rival: Standing, tie: bool) -> Verdict:
-    ratio, where = rival.ratio, f"{rival.problem}, {IN_WORDS[rival.law]}"
+    ratio, goal = rival.ratio, goal_of(rival.problem)
+    where = f"{rival.problem}, {IN_WORDS[rival.law]}"
     answers = (ratio.above(1 / TIE), ratio.at_most(TIE)) if tie else (ratio.at_most(1.0),)
     return Verdict(
-        claim=f"Rennala {'is as fast as' if tie else 'reaches the gap sooner than'} AFedPG ({where})",
+        claim=f"Rennala {'is as fast as' if tie else f'reaches the {goal} sooner than'} AFedPG ({where})",
         verdict=settle(rival.seeds >= LEAST_SEEDS and not math.isnan(ratio.value), *answers),
         statistic=f"time of rennala / time of afedpg {ratio}, {rival.seeds} seeds; {rival.unused:.0%} of its "
         "contributions unused",
@@ -159,7 +194,7 @@ def _judge_rennala(rival: Standing, tie: bool) -> Verdict:
 def _judge_fastest(problem: str, law: str, rivals: Sequence[Standing]) -> Verdict:
     best = min(rivals, key=lambda s: s.ratio.value if math.isfinite(s.ratio.value) else math.inf)
     return Verdict(
-        claim=f"No other aggregator reaches the gap sooner than AFedPG's ({problem}, {IN_WORDS[law]})",
+        claim=f"No other aggregator reaches the {goal_of(problem)} sooner than AFedPG's ({problem}, {IN_WORDS[law]})",
         verdict=settle(best.seeds >= LEAST_SEEDS, *(s.ratio.above(1 / TIE) for s in rivals)),
         statistic=f"the fastest of them, {best.label}: time / time of afedpg {best.ratio}, {best.seeds} seeds",
         value=best.ratio.value, low=best.ratio.low, high=best.ratio.high,
@@ -224,9 +259,15 @@ def outcome(choices: Choices) -> Outcome:
     found = standings(choices)
     searched, per_point = SEARCHED[choices.scale], len(points(contestants(choices)[0]))
     values = [f"{who.aggregator}: {who.values}" for who in contestants(choices) if len(who.values) > 1]
+    goals = {
+        problem: f"the mean of theta's last evaluations is {goal:g}"
+        if (goal := course(choices, problem).goal) is not None
+        else f"theta's exact gap is {LEVEL:.0%} of the first one and stays so for {HOLD:g} s"
+        for problem in choices.pick_tasks(PROBLEMS)
+    }
     caption = (
-        f"Median virtual seconds until theta's exact gap is {LEVEL:.0%} of the first one and stays so for {HOLD:g} s, "
-        "over afedpg's, with 95% bootstrap intervals over the seeds. Left of the line: sooner than afedpg."
+        f"Median virtual seconds until {', or '.join(dict.fromkeys(goals.values()))}, over afedpg's, with 95% "
+        "bootstrap intervals over the seeds. Left of the line: sooner than afedpg."
     )
     return Outcome(
         title=TITLE,
@@ -239,7 +280,8 @@ def outcome(choices: Choices) -> Outcome:
         pictures=(Picture("rivals", caption, lambda: draw(found)),),
         shown=("rivals",),
         settings={
-            "agents": AGENTS, "alpha": list(ALPHAS), "eta": list(ETAS), "schedule": "constant",
-            "values searched": values, "seeds": list(choices.pick_seeds(*SEEDS)), "seeds of the search": searched,
+            "agents": AGENTS, "schedule": "constant", "values searched": values,
+            "goal": goals, "courses": {problem: str(course(choices, problem)) for problem in goals},
+            "seeds": list(choices.pick_seeds(*SEEDS)), "seeds of the search": searched,
         },
     )  # fmt: skip
