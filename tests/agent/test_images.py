@@ -12,6 +12,7 @@ from gymnasium.wrappers import FrameStackObservation
 
 from afedpg import Own, load_policy, replay, resume, train
 from afedpg.agent.estimators.shipped import Clipped, Gae
+from afedpg.agent.estimators.torch_ppo import PICTURES, values_in_torch
 from afedpg.agent.work import EnvironmentWorkload
 from afedpg.config import from_settings
 from afedpg.errors import AfedpgError, ConfigError
@@ -197,6 +198,24 @@ def test_critics_see_pictures_too():
         work = EnvironmentWorkload(from_settings({"task": "corners", **SMALL}), make_corners, estimator=estimator)
         found = work.start(0)["baseline"].size if name else estimator.groups(work._tools)[1].size
         assert found == Layers(64, (8,), 1, image=Image((8, 8, 1))).layout.size
+
+
+def test_values_of_many_pictures_are_computed_in_blocks():
+    work = EnvironmentWorkload(from_settings({"task": "corners", **SMALL, "method": "afedppo"}), make_corners)
+    tools, network = work._tools, work._tools.critic_network
+    value = work.initial_theta()[tools.parameters :][: network.layout.size]
+    for count in (0, 1, PICTURES, 2 * PICTURES + 5):
+        rows = np.random.default_rng(0).integers(0, 256, (count, 64)).astype(np.uint8)
+        tensors = leaves(network.layout, torch.tensor(value))
+        expected = network(tensors, torch.tensor(rows, dtype=torch.float64))[:, 0].detach().numpy()
+        np.testing.assert_allclose(values_in_torch(tools, value, rows), expected, rtol=1e-4, atol=1e-5)
+
+
+def test_pictures_take_four_epochs_unless_others_are_asked_for():
+    settings = {**SMALL, "method": "afedppo", "make_env": make_corners}
+    ways = ("clipped", "clipped:epochs=4", "clipped:epochs=10")
+    default, four, ten = (train("corners", **settings, estimator=how).sha256 for how in ways)
+    assert four == default != ten
 
 
 @pytest.mark.parametrize("settings", [{"eta": 0.1}, {"method": "afedppo"}], ids=["afedpg", "afedppo"])

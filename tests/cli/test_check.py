@@ -122,7 +122,8 @@ def test_a_slow_environment_is_not_waited_for(monkeypatch):
 @pytest.mark.parametrize(
     ("words", "code", "says"),
     [
-        (["NoSuchTask-v0"], 2, "task: NoSuchTask-v0 cannot be made"),
+        (["NoSuchTask-v0"], 2, "If a module registers it, name both, as MODULE:NoSuchTask-v0"),
+        (["json:NoSuchTask-v0"], 2, "task: json:NoSuchTask-v0 cannot be made: Environment `NoSuchTask` doesn't exist."),
         (["quadratic"], 2, "task: quadratic is a synthetic problem"),
         (["Odd-v0", "--env-kwargs", "how='unbounded'"], 2, "has infinite bounds"),
         (["Odd-v0", "--env-kwargs", "nosuch=1"], 2, "env_kwargs: Odd-v0 does not take"),

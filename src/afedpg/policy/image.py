@@ -106,6 +106,8 @@ class Image:
         import torch
 
         x = self.pictures(rows)
+        if len(rows) > 1:  # faster by a fifth: of many pictures, not of one
+            x = x.contiguous(memory_format=torch.channels_last)
         for index, layer in enumerate(self.convolutions):
             weight, bias = (tensors[f"{name}_conv{index}.{part}"] for part in ("weight", "bias"))
             x = torch.relu(torch.nn.functional.conv2d(x, weight, bias, layer.stride, layer.padding))

@@ -259,6 +259,9 @@ def make_environment(task: str, kwargs: Mapping[str, Any], render_mode: str | No
             env = gymnasium.make(task, disable_env_checker=True, **settings)
     except gymnasium.error.DependencyNotInstalled as error:
         raise ConfigError(f"task: {task} needs a package that is not installed: {error}") from error
+    except (gymnasium.error.NameNotFound, gymnasium.error.NamespaceNotFound) as error:
+        hint = "" if ":" in task else f" If a module registers it, name both, as MODULE:{task}"
+        raise ConfigError(f"task: {task} cannot be made: {one_line(error)}{hint}") from error
     except (gymnasium.error.Error, ModuleNotFoundError) as error:
         raise ConfigError(f"task: {task} cannot be made: {one_line(error)}") from error
     except Exception as error:

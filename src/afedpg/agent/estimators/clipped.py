@@ -34,6 +34,7 @@ if TYPE_CHECKING:  # compiled code is imported where something is computed: a se
     from afedpg.agent.compute.objectives import Clipped as Objective
 
 EPSILON = 1e-5  # of Adam
+EPOCHS, EPOCHS_OF_PICTURES = 10, 4  # as others do on MuJoCo and on Atari; convolutions take most of a picture's time
 
 
 class Parts(NamedTuple):
@@ -48,7 +49,12 @@ class Parts(NamedTuple):
 class Clipped(Averaging):
     """Local epochs of PPO's clipped objective from the newest parameters, which are fetched after the rollout."""
 
-    epochs: int = option(10, "passes over one rollout; over K of them, a K-th each", at_least=1, at_most=1000)
+    epochs: int = option(
+        0,
+        f"passes over one rollout; over K of them, a K-th each; 0: {EPOCHS}, of pictures {EPOCHS_OF_PICTURES}",
+        at_least=0,
+        at_most=1000,
+    )
     minibatch: int = option(64, "rows of a minibatch", at_least=1, at_most=1 << 20)
     rate: float = option(3e-4, "Adam's rate", above=0, at_most=10)
     decay: bool = option(True, "the policy's rate falls linearly to 0 over the run")
@@ -87,7 +93,7 @@ class Clipped(Averaging):
             return math.inf
         steps = tools.settings.steps
         windows = range(1, self.rollouts + 1)
-        fits = [max(1, round(self.epochs / k)) * math.ceil(k * steps / self.minibatch) for k in windows]
+        fits = [max(1, round(self._epochs(tools) / k)) * math.ceil(k * steps / self.minibatch) for k in windows]
         return self.bound * max(fits) * self.rate * math.sqrt(size)
 
     def initial(self, tools: Tools, generator: np.random.Generator) -> Vector:
@@ -115,7 +121,7 @@ class Clipped(Averaging):
         average, advantages, targets = self._advantages(tools, state, here.value, rollout, joined)
         fits = int(state["clipped_fits"][0])
         shuffle = thaw(state["clipped_stream"])
-        count = max(1, round(self.epochs * rollout.steps / joined.steps))
+        count = max(1, round(self._epochs(tools) * rollout.steps / joined.steps))
         passes = np.stack([shuffle.permutation(joined.steps) for _ in range(count)])
         advantages = standardized(advantages) if tools.settings.scale_advantages else advantages
         given = Objective(advantages, past["window_log_prob"], self.clip, self.entropy, False)
@@ -141,6 +147,9 @@ class Clipped(Averaging):
         new: AgentState = {"clipped_stream": freeze(shuffle), "clipped_fits": np.array([fits + 1])}
         own: AgentState = {"theta": policy.theta} if self.late_fetch else {}
         return {**past, **average, **new, **own}, contribution
+
+    def _epochs(self, tools: Tools) -> int:
+        return self.epochs or (EPOCHS if tools.image is None else EPOCHS_OF_PICTURES)
 
     def _rate(self, tools: Tools, task: Task) -> float:
         """Falls with the server's iteration, which every agent knows."""

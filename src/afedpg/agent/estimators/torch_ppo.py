@@ -20,16 +20,19 @@ if TYPE_CHECKING:
     import torch
     from torch import Tensor
 
+PICTURES = 64  # that go through the convolutions together: the planes of more leave the processor's cache
+
 
 def values_in_torch(tools: Tools, value: Floats, observations: Floats) -> Row:
     import torch
 
     device, network = tools.settings.device, tools.critic_network
+    count = PICTURES if tools.image is not None else max(1, len(observations))
     with torch.no_grad():
         tensors = leaves(network.layout, to_torch(value, torch.float32, device))
-        found = network(tensors, to_torch(observations, torch.float32, device))[:, 0]
-    row: Row = found.cpu().numpy().astype(np.float64)
-    return row
+        blocks = (observations[at : at + count] for at in range(0, len(observations), count))
+        found = [network(tensors, to_torch(block, torch.float32, device))[:, 0].cpu().numpy() for block in blocks]
+    return np.concatenate([np.empty(0), *found])
 
 
 def optimize_in_torch(
@@ -49,7 +52,8 @@ def optimize_in_torch(
     device, dtype = tools.settings.device, torch.float32
     policy, critic = (_Moving(learner, how, device) for learner, how in zip(learners, rates, strict=True))
     network = tools.critic_network
-    observations = to_torch(rollout.observations, dtype, device)
+    kind = dtype if tools.image is None else torch.uint8  # a window of pictures is four times as large in floats
+    observations = to_torch(rollout.observations, kind, device)
     whole = np.issubdtype(rollout.actions.dtype, np.integer)
     actions = to_torch(rollout.actions, torch.int64 if whole else dtype, device)
     advantages, before, wanted = (to_torch(row, dtype, device) for row in (given.advantages, given.log_prob, targets))
@@ -57,20 +61,21 @@ def optimize_in_torch(
     for order in passes:
         for begin in range(0, len(order), minibatch):
             rows = to_torch(order[begin : begin + minibatch], torch.int64, device)
+            seen = observations[rows].to(dtype)
             if not stopped:
                 tensors = leaves(tools.policy.layout, policy.theta)
-                log_prob = tools.policy.log_prob(tensors, observations[rows], actions[rows])
+                log_prob = tools.policy.log_prob(tensors, seen, actions[rows])
                 gain, kl, outside = _clipped(log_prob - before[rows], advantages[rows], given.clip)
                 found["last_kl"], stopped = kl, 0 < max_kl < kl
             if not stopped:
                 if given.entropy:
-                    gain = gain + given.entropy * tools.policy.entropy(tensors, observations[rows]).mean()  # type: ignore[attr-defined]
+                    gain = gain + given.entropy * tools.policy.entropy(tensors, seen).mean()  # type: ignore[attr-defined]
                 policy.step(_gradient(gain, tensors), -1.0)
                 found["kl"] += kl
                 found["clipped"] += outside
                 found["policy_steps"] += 1
             tensors = leaves(network.layout, critic.theta)
-            error = network(tensors, observations[rows])[:, 0] - wanted[rows]
+            error = network(tensors, seen)[:, 0] - wanted[rows]
             critic.step(_gradient((error * error).mean(), tensors), 1.0)
             found["critic_steps"] += 1
     for name in ("kl", "clipped"):
