@@ -203,6 +203,8 @@ MUTANTS = [
     # The aggregators of other methods.
     Mutant("a gap that is met for a moment counts", "experiments/contests.py",
            "                    reached = None\n", "                    pass\n", "tests/experiments/test_contests.py"),
+    Mutant("a return that one evaluation meets counts", "experiments/contests.py",
+           "len(recent) == EVALUATION_WINDOW and ", "", "tests/experiments/test_contests.py whole_training"),
     Mutant("a time that was never reached is not enough data", "experiments/rivals.py",
            "not math.isnan(ratio.value)", "math.isfinite(ratio.value)", "tests/experiments/test_contests.py"),
     Mutant("rennala takes what is outdated", "server/rivals.py",
