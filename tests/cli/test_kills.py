@@ -21,6 +21,7 @@ from afedpg import replay, train
 from afedpg.record import checkpoint
 from afedpg.record.database import read_arrivals, read_table
 
+DEFENCES = ("slots", "clip-centred")
 KILLS = int(os.environ.get("AFEDPG_KILLS", "4"))
 
 
@@ -71,7 +72,8 @@ def survive(start_command, folder, settings, workers, kills, moments, task="quad
     assert json.loads(out.splitlines()[-1])["theta_sha256"] == whole.sha256
     assert rows(run) == rows(folder / "whole")
     assert replay(run).recorded == whole.sha256
-    check_draws(run)
+    if settings.get("aggregator") not in DEFENCES:  # the twin knows the aggregators of other methods alone
+        check_draws(run)
     return killed
 
 
@@ -86,9 +88,9 @@ def test_kill_9_of_the_whole_group_at_random_moments(method, workers, start_comm
 
 
 @pytest.mark.parametrize(
-    "aggregator", ["rennala", "malenia", "fedbuff:size=5", "fedasync", "ringmaster:threshold=3", "newest"]
+    "aggregator", ["rennala", "malenia", "fedbuff:size=5", "fedasync", "ringmaster:threshold=3", "newest", *DEFENCES]
 )
-def test_kill_9_with_the_aggregators_of_other_methods(aggregator, start_command, tmp_path):
+def test_kill_9_with_every_aggregator(aggregator, start_command, tmp_path):
     """A batch that is open when the process dies is filled by the same contributions afterwards."""
     settings, attempt, kills = {**quadratic(iterations=700), "aggregator": aggregator}, 0, max(2, KILLS // 4)
     while kills > 0:
