@@ -257,7 +257,7 @@ MUTANTS = [
     Mutant("an open round keeps every segment of the journal", "runs/session.py",
            " or recorder.journal_full())", ")", f"{RECORDED} open_round"),
     Mutant("gradients that are not finite are accepted", "server/admission.py",
-           "if not math.isfinite(size) or size > limits.gradient_norm:", "if size > limits.gradient_norm:", REJECTION),
+           "if not size <= limits.gradient_norm or size == math.inf:", "if size > limits.gradient_norm:", REJECTION),
     Mutant("who is refused gets no fresh work", "server/fold.py",
            "return Outcome([_hand_out(state, event.agent_id)] if fresh else [], [], event)",
            "return Outcome([], [], event)", REJECTION),
