@@ -19,11 +19,12 @@ from afedpg.version import VERSION
 if TYPE_CHECKING:
     from afedpg.export.policy_file import load_policy
     from afedpg.runs.best import Evaluated
-    from afedpg.runs.callbacks import Arrived, Callback, EarlyStopping
+    from afedpg.runs.callbacks import Arrived, Callback, EarlyStopping, Started
     from afedpg.runs.evaluate import evaluate_run
     from afedpg.runs.parts import Own
     from afedpg.runs.replay import recompute, replay
     from afedpg.runs.result import Result
+    from afedpg.runs.trackers import MlflowCallback, TensorBoardCallback, WandbCallback
     from afedpg.runs.train import resume, train
     from afedpg.runs.tune import Tuned, tune
 
@@ -35,8 +36,12 @@ _HOMES = {
     "Callback": "afedpg.runs.callbacks",
     "EarlyStopping": "afedpg.runs.callbacks",
     "Evaluated": "afedpg.runs.best",
+    "MlflowCallback": "afedpg.runs.trackers",
     "Own": "afedpg.runs.parts",
     "Result": "afedpg.runs.result",
+    "Started": "afedpg.runs.callbacks",
+    "TensorBoardCallback": "afedpg.runs.trackers",
+    "WandbCallback": "afedpg.runs.trackers",
     "evaluate_run": "afedpg.runs.evaluate",
     "load_policy": "afedpg.export.policy_file",
     "recompute": "afedpg.runs.replay",
@@ -47,7 +52,8 @@ _HOMES = {
     "tune": "afedpg.runs.tune",
 }
 __all__ = [
-    "Arrived", "Callback", "EarlyStopping", "Evaluated", "Own", "Result", "Tuned",
+    "Arrived", "Callback", "EarlyStopping", "Evaluated", "MlflowCallback", "Own", "Result", "Started",
+    "TensorBoardCallback", "Tuned", "WandbCallback",
     "evaluate_run", "load_policy", "recompute", "replay", "resume", "train", "tune",
 ]  # fmt: skip
 

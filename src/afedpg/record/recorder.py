@@ -21,9 +21,9 @@ from afedpg.record.disk import write_error
 from afedpg.record.folder import RunFolder, RunLock
 from afedpg.record.journal import Journal
 from afedpg.record.tensorboard import TensorBoard
+from afedpg.record.windows import window_of
 
 Contents = tuple[dict[str, NDArray[Any]], dict[str, str]]  # of a policy file: tensors and metadata
-TENSORBOARD_POINTS = 2000  # per curve, over the whole run
 
 
 @dataclass(frozen=True)
@@ -58,8 +58,7 @@ class Recorder:
             if at.given_up:
                 self.database.note(GIVEN_UP, str(at.given_up))
             self.database.note("state", "interrupted")  # until it says otherwise
-            every = max(1, config.gradients // TENSORBOARD_POINTS)
-            self.tensorboard = TensorBoard(folder.path, at.samples, every)
+            self.tensorboard = TensorBoard(folder.path, at.samples, window_of(config))
             self._show_again(at.gradients)
         except BaseException:
             self._lock.release()

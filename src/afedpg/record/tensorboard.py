@@ -1,6 +1,5 @@
 """events.*: the run's curves for TensorBoard, against samples. Without the `tensorboard` package nothing is written.
 
-Arrivals are averaged over windows: a curve of 100,000 points costs more to write than a small run, and shows no more.
 The package's record writer is used without its thread, which would print a traceback of its own on a full disk.
 """
 
@@ -10,11 +9,12 @@ import importlib
 import importlib.util
 import logging
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
 from afedpg.messages import Arrival, Evaluation
+from afedpg.record.windows import Windows, evaluation_tag
 
 FLUSH_SECONDS = 5.0
 _log = logging.getLogger("afedpg")
@@ -30,12 +30,8 @@ class TensorBoard:
     def __init__(
         self, folder: Path, samples: int = 0, every: int = 1, warn: Callable[[str], None] = _log.warning
     ) -> None:
-        self._samples = samples
-        self._every = every
+        self._windows = Windows(samples, every)
         self._warn = warn
-        self._sums: dict[str, float] = {}
-        self._counts: dict[str, int] = {}
-        self._arrivals = 0
         self._flushed_at = time.monotonic()
         self._writer: Any = None
         if available():
@@ -47,26 +43,35 @@ class TensorBoard:
         if self._writer is None:
             return
         for arrival in arrivals:
-            self._samples += arrival.stats.steps
-            self._add("return/training", arrival.stats.mean_return)
-            self._add("delay", arrival.delay)
-            self._add("gradient_norm", arrival.gradient_norm)
-            self._add("step_length", arrival.step_length)
-            self._arrivals += 1
-            if self._arrivals == self._every:
-                self._write_window()
+            if full := self._windows.add(arrival):
+                self.write(self._windows.samples, full)
 
     def add_evaluation(self, evaluation: Evaluation, samples: int) -> None:
-        where = f"/{evaluation.environment}" if evaluation.environment else ""
-        self._write_scalars(samples, {f"return/evaluation/{evaluation.kind}{where}": evaluation.mean})
+        self.write(samples, {evaluation_tag(evaluation): evaluation.mean})
+
+    def add_settings(self, settings: Mapping[str, bool | float | str]) -> None:
+        """For the HParams of TensorBoard, where runs are sorted and filtered by their settings."""
+        if self._writer is None:
+            return
+        hparams: Any = importlib.import_module("tensorboard.plugins.hparams.summary_v2")
+        self._guarded(lambda: self._write_event(0, summary=hparams.hparams_pb(dict(settings))))
+
+    def write(self, step: int, scalars: Mapping[str, float]) -> None:
+        if self._writer is None:
+            return
+        values = [self._summary.Summary.Value(tag=tag, simple_value=value) for tag, value in scalars.items()]
+        self._guarded(lambda: self._write_event(step, summary=self._summary.Summary(value=values)))
+        if time.monotonic() - self._flushed_at > FLUSH_SECONDS:
+            self._flushed_at = time.monotonic()
+            self.flush()
 
     def flush(self) -> None:
         if self._writer is not None:
             self._guarded(self._writer.flush)
 
     def close(self) -> None:
-        if self._arrivals:
-            self._write_window()
+        if rest := self._windows.rest():
+            self.write(self._windows.samples, rest)
         if self._writer is not None:
             self._guarded(self._writer.close)
             self._writer = None
@@ -80,28 +85,8 @@ class TensorBoard:
         self._write_event(0, file_version="brain.Event:2")
         if resumed:  # a session that starts at a step tells TensorBoard to drop the points there were from it on
             start = self._protocol.SessionLog(status=self._protocol.SessionLog.START)
-            self._write_event(self._samples + 1, session_log=start)
+            self._write_event(self._windows.samples + 1, session_log=start)
         self._writer.flush()
-
-    def _add(self, tag: str, value: float | None) -> None:
-        if value is not None:
-            self._sums[tag] = self._sums.get(tag, 0.0) + value
-            self._counts[tag] = self._counts.get(tag, 0) + 1
-
-    def _write_window(self) -> None:
-        self._write_scalars(self._samples, {tag: total / self._counts[tag] for tag, total in self._sums.items()})
-        self._sums.clear()
-        self._counts.clear()
-        self._arrivals = 0
-
-    def _write_scalars(self, step: int, scalars: dict[str, float]) -> None:
-        if self._writer is None:
-            return
-        values = [self._summary.Summary.Value(tag=tag, simple_value=value) for tag, value in scalars.items()]
-        self._guarded(lambda: self._write_event(step, summary=self._summary.Summary(value=values)))
-        if time.monotonic() - self._flushed_at > FLUSH_SECONDS:
-            self._flushed_at = time.monotonic()
-            self.flush()
 
     def _write_event(self, step: int, **content: Any) -> None:
         event = self._protocol.Event(wall_time=time.time(), step=step, **content)

@@ -5,13 +5,27 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from afedpg.config import Config
 from afedpg.engine.federation import HearsRefusals, OnArrival
 from afedpg.errors import ConfigError
 from afedpg.messages import Arrival, Rejected, Vector
 from afedpg.runs.best import Evaluated
+
+if TYPE_CHECKING:
+    from afedpg.runs.result import Result
+
+
+@dataclass(frozen=True)
+class Started:
+    """A run that begins, or goes on."""
+
+    config: Config  # the settings
+    out: Path | None  # the run folder, if one is kept
+    gradients: int  # applied so far; 0 of a new run
+    samples: int  # environment steps so far
 
 
 @dataclass(frozen=True)
@@ -24,11 +38,20 @@ class Arrived:
 
 
 class Callback:
-    """Is told what happens in a run. A method that returns False ends the run, and the result is kept.
+    """Is told what happens in a run. `on_arrival` or `on_evaluation` ends it by returning False; the result is kept.
+
+        class Watch(Callback):
+            def on_evaluation(self, event):
+                print(event.samples, event.mean)
+
+        train("CartPole-v1", evaluate_every=5, callbacks=[Watch()])
 
     What it remembers belongs into `to_tree`, so that a run that is killed and resumed with the same callbacks ends
     where it would have ended.
     """
+
+    def on_start(self, event: Started) -> None:
+        """Before the first gradient; in a resumed run after `from_tree`."""
 
     def on_arrival(self, event: Arrived) -> bool | None:
         """After each applied gradient."""
@@ -37,6 +60,9 @@ class Callback:
     def on_evaluation(self, event: Evaluated) -> bool | None:
         """After each evaluation of theta."""
         return None
+
+    def on_end(self, result: Result | None) -> None:
+        """After the run, with what it came to; None where it was interrupted or failed."""
 
     def to_tree(self) -> dict[str, Any]:
         """What it remembers, for a checkpoint: numbers, strings and arrays by name."""
@@ -111,6 +137,14 @@ class Watchers:
         for listener in self._listeners:
             if isinstance(listener, HearsRefusals):
                 listener.rejected(rejected)
+
+    def started(self, event: Started) -> None:
+        for callback in self._callbacks:
+            callback.on_start(event)
+
+    def ended(self, result: Result | None) -> None:
+        for callback in self._callbacks:
+            callback.on_end(result)
 
     def evaluated(self, event: Evaluated) -> None:
         for callback in self._callbacks:

@@ -16,7 +16,7 @@ from afedpg.errors import AfedpgError, ConfigError
 from afedpg.messages import Evaluation, Workload
 from afedpg.record import checkpoint
 from afedpg.runs.best import Evaluated, best_in, better, scaled_by
-from afedpg.runs.callbacks import Watchers
+from afedpg.runs.callbacks import Started, Watchers
 from afedpg.runs.curve import Curve
 from afedpg.runs.goals import Goals
 from afedpg.runs.result import Result
@@ -64,17 +64,11 @@ class Session:
 
     def run(self, tree: dict[str, Any] | None) -> Result:
         """Whoever made the federation closes it."""
-        if tree is None:
-            self.engine.start()
-            self._checkpoint()
-        else:
-            self.engine.from_tree(tree["engine"])
-            self.evaluated = tree["evaluated"]
-            self.goals.from_tree(tree, self.federation.server.gradients)
-            self.watchers.from_tree(tree.get("callbacks", {}))
-            self.looks = tree.get("looks", 0)
-            self.best = best_in(tree)
+        if tree is not None:
+            self._take_up(tree)
+        result = None
         try:
+            self._begin(new=tree is None)
             self.engine.run(self._finished)
             self._settle()
             if self.federation.server.gradients > self.evaluated or not self.evaluations:
@@ -82,11 +76,31 @@ class Session:
             self._look_again()
             self._checkpoint()
             self.federation.finished = True
+            result = self._result()
         except AfedpgError as error:
             if self.engine.consistent and not self.federation.open_round:  # else the last checkpoint stands
                 self._checkpoint()
             raise self._with_hint(error) from error
-        return self._result()
+        finally:
+            self.watchers.ended(result)
+        return result
+
+    def _take_up(self, tree: dict[str, Any]) -> None:
+        self.engine.from_tree(tree["engine"])
+        self.evaluated = tree["evaluated"]
+        self.goals.from_tree(tree, self.federation.server.gradients)
+        self.watchers.from_tree(tree.get("callbacks", {}))
+        self.looks = tree.get("looks", 0)
+        self.best = best_in(tree)
+
+    def _begin(self, new: bool) -> None:
+        server, recorder = self.federation.server, self.federation.recorder
+        if new:
+            self.engine.start()
+        out = None if recorder is None else recorder.folder.path
+        self.watchers.started(Started(self.config, out, server.gradients, server.samples))
+        if new:
+            self._checkpoint()
 
     def _finished(self) -> bool:
         """Asked between events."""
