@@ -178,9 +178,10 @@ def test_a_module_of_ones_own_needs_its_code():
 class Own(torch.nn.Module):
     """A module with layers that no MLP of this program has."""
 
-    def __init__(self, inputs, outputs, gaussian):
+    def __init__(self, inputs, outputs, gaussian, choices=()):
         super().__init__()
-        self.wide, self.out, self.gaussian = torch.nn.Linear(inputs, 8), torch.nn.Linear(8, outputs), gaussian
+        self.wide, self.out = torch.nn.Linear(inputs, 8), torch.nn.Linear(8, outputs)
+        self.gaussian, self.choices = gaussian, choices
 
     def _output(self, rows):
         return self.out(torch.nn.functional.gelu(self.wide(rows)))
@@ -192,11 +193,15 @@ class Own(torch.nn.Module):
         return self.mode(rows)
 
     def mode(self, rows):
+        if self.choices:
+            return torch.stack([part.argmax(-1) for part in self._output(rows).split(self.choices, -1)], -1)
         return torch.sin(self._output(rows)) if self.gaussian else self._output(rows).argmax(-1)
 
 
 def make_own(observations, actions):
-    return Own(observations_of(observations).size, actions_of(actions).size, isinstance(actions, spaces.Box))
+    found = actions_of(actions)
+    choices = choices_of(found)
+    return Own(observations_of(observations).size, found.size, isinstance(actions, spaces.Box), choices)
 
 
 @pytest.mark.parametrize("actions", ACTIONS)

@@ -283,7 +283,8 @@ def second_report(work):
 @pytest.mark.parametrize("scale_advantages", [True, False])
 @pytest.mark.parametrize("baseline", ["linear", "mlp", "none"])
 def test_a_report_is_what_its_settings_say(baseline, scale_advantages):
-    work = workload("CartPole-v1", gamma=0.9, gae_lambda=0.3, baseline=baseline, scale_advantages=scale_advantages)
+    settings = {"gamma": 0.9, "gae_lambda": 0.3, "baseline": baseline, "scale_advantages": scale_advantages}
+    work = workload("CartPole-v1", compute="torch", **settings)
     theta, state, rollout, report = second_report(work)
     values = work._tools.baseline.values(state, np.concatenate([rollout.observations, rollout.cut_observations]))
     advantages = gae(rollout, values[: rollout.steps], values[rollout.steps :], 0.9, 0.3)  # of the baseline before

@@ -193,7 +193,7 @@ def test_an_open_round_is_stored_and_goes_on():
     tasks = [federation.apply(Join(agent_id), 0.0).tasks[0] for agent_id in range(2)]
     waits = answer(tasks[0], [1.0, 2.0, 3.0], stats=Stats(4, (0.1,), (3,), {"unstable": 1.0}))
     moments = {"observations": Moments(2.0, np.ones(1), np.zeros(1))}
-    federation.apply(replace(waits, moments=moments), 1.0)
+    federation.apply(waits._replace(moments=moments), 1.0)
     assert federation.outcome.waits == 0
     again = Federation(federation.rule, from_tree(copy.deepcopy(to_tree(federation.server)), federation.rule))
     for each in federation, again:

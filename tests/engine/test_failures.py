@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 import subprocess
 import sys
-from dataclasses import replace
 from functools import partial
 
 import gymnasium
@@ -180,7 +179,7 @@ def test_an_agents_caveat_is_said_once(caplog):
     (task,) = federation.apply(Join(3), 0.0).tasks
     with caplog.at_level(logging.WARNING, "afedpg"):
         for extra in ({"restarted": 1.0}, {"restarted": 1.0, "unstable": 2.0}, {"unstable": 1.0}):
-            report = replace(answer(task, np.ones(3)), stats=Stats(extra=extra))
+            report = answer(task, np.ones(3))._replace(stats=Stats(extra=extra))
             (task,) = federation.apply(report, 1.0).tasks
     assert caplog.messages == [
         "agent 3: its episode could not be brought back exactly and was started again",

@@ -179,6 +179,7 @@ UNSOUND = {
     "estimator": ("x" * 10**5, *NO_PARTS), "codec": ("fastest", *NO_PARTS), "baseline": (None,),
     "scale_advantages": ("no",), "scale_rewards": ("no",), "max_episode_steps": (-1, 2**40, "9"),
     "activation": ("gelu", None, ["relu"]), "mean": ("relu", 0), "horizon": (-1, 1.5),
+    "scaling": ("", "mine", None), "sites": ("gravity:power=1", *(part for part in NO_PARTS if part != "")),
 }  # fmt: skip
 
 

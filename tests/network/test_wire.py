@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -93,7 +92,7 @@ SOUND = {name: Moments(10.0, np.zeros(4), np.ones(4)) for name in ("observations
 
 
 def report_with(moments: Statistics) -> pb.Report:
-    return wire.from_agent(wire.encode_report(replace(GOOD, moments=moments))).report
+    return wire.from_agent(wire.encode_report(GOOD._replace(moments=moments))).report
 
 
 def refuse_moments(moments: Statistics) -> None:
@@ -130,12 +129,12 @@ def test_moments_are_whole_numbers_of_floats() -> None:
 @pytest.mark.parametrize("scalars", [{}, {"lag": 1.0, "more": 1.0}, {"other": 1.0}, {"\x1b[2J" * 1000: 1.0}])
 def test_scalars_of_other_names_are_refused(scalars: dict[str, float]) -> None:
     wanted = Expected(3, scalars=frozenset({"lag"}))
-    assert decoded(replace(GOOD, scalars={"lag": 1.0}), wanted).scalars == {"lag": 1.0}
+    assert decoded(GOOD._replace(scalars={"lag": 1.0}), wanted).scalars == {"lag": 1.0}
     with pytest.raises(Refused, match=r"^scalars: expected lag$"):
-        decoded(replace(GOOD, scalars=scalars), wanted)
+        decoded(GOOD._replace(scalars=scalars), wanted)
     if scalars:
         with pytest.raises(Refused, match=r"^scalars: expected none$"):
-            decoded(replace(GOOD, scalars=scalars))
+            decoded(GOOD._replace(scalars=scalars))
 
 
 def test_the_servers_terms_leave_an_agents_own_settings_alone() -> None:
@@ -187,7 +186,7 @@ def decoded(report: Report, expected: Expected = Expected(3)) -> Report:
 def test_numbers_that_would_spoil_the_record_are_refused(stats: Stats) -> None:
     assert decoded(GOOD).stats == GOOD.stats
     with pytest.raises(Refused, match=r"^stats: "):
-        decoded(replace(GOOD, stats=stats))
+        decoded(GOOD._replace(stats=stats))
 
 
 @pytest.mark.parametrize("dtype", ["<f8", ">f4", "", "O", "\x1b[2J", "<f4" * 1000])
