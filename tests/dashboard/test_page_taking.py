@@ -38,7 +38,7 @@ def test_every_picture_can_be_taken_as_picture_and_as_csv(tmp_path, serve, open_
         page.locator(f"#{figure} canvas").scroll_into_view_if_needed()
         drawn(page, figure)
         file = taken(page, figure, "Picture")
-        assert file.suggested_filename == f"afedpg-{figure}.png"
+        assert file.suggested_filename == f"afedpg-one-{figure}.png"
         image = np.asarray(Image.open(file.path()).convert("RGB"))
         box = page.locator(f"#{figure} canvas").bounding_box()
         assert image.shape[1] > box["width"], "with a margin"
@@ -46,10 +46,28 @@ def test_every_picture_can_be_taken_as_picture_and_as_csv(tmp_path, serve, open_
         assert tuple(image[0, 0]) == (255, 255, 255), "the card's colour, not a transparent ground"
         assert len(np.unique(image.reshape(-1, 3), axis=0)) > 10
         file = taken(page, figure, "CSV")
-        assert file.suggested_filename == f"afedpg-{figure}.csv"
+        assert file.suggested_filename == f"afedpg-one-{figure}.csv"
         rows = list(csv.reader(io.StringIO(Path(file.path()).read_text(encoding="utf-8"), newline="")))
         assert len(rows) > 2
         assert len({len(row) for row in rows}) == 1
+
+
+def test_files_bear_the_name_of_the_run_where_there_is_one(tmp_path, serve, open_page):
+    small_run(tmp_path / "more" / "first run")
+    small_run(tmp_path / "two")
+    page = open_page(serve(tmp_path))
+    page.get_by_role("checkbox", name="two quadratic").check()
+    page.get_by_role("checkbox", name="more/first run quadratic").check()
+    page.get_by_label("In detail").select_option(label="more/first run")
+    drawn(page, "return")
+    page.wait_for_selector("#delay-agents canvas[aria-label$='of more/first run.']", state="attached")
+    assert taken(page, "return", "CSV").suggested_filename == "afedpg-return.csv"
+    for figure in ("timeline", "delay-agents", "return-agents"):
+        assert taken(page, figure, "CSV").suggested_filename == f"afedpg-more_first_run-{figure}.csv"
+    page.get_by_role("checkbox", name="more/first run quadratic").uncheck()
+    page.wait_for_selector("#delay-agents canvas[aria-label$='of two.']", state="attached")
+    for figure in ("return", "timeline"):
+        assert taken(page, figure, "CSV").suggested_filename == f"afedpg-two-{figure}.csv"
 
 
 def test_the_csv_has_every_point_as_it_was_measured(tmp_path, serve, open_page):

@@ -39,7 +39,7 @@ export function addData(board, rows, all, names) {
   line.append(
     details,
     button("Picture", () => savePicture(board, names())),
-    button("CSV", () => save(new Blob([csv(all())], { type: "text/csv" }), `${figure.id}.csv`)),
+    button("CSV", () => save(new Blob([csv(all())], { type: "text/csv" }), board, "csv")),
   );
   figure.append(line);
 }
@@ -51,8 +51,10 @@ function button(text, act) {
   return made;
 }
 
-function save(blob, name) {
-  const link = Object.assign(document.createElement("a"), { href: URL.createObjectURL(blob), download: `afedpg-${name}` });
+/** Where a picture shows one run, its file bears that run's name; folders are named by anybody. */
+function save(blob, { run, figure }, kind) {
+  const name = [run, figure.id].filter(Boolean).join("-").replace(/[^\p{L}\p{N}._-]+/gu, "_");
+  const link = Object.assign(document.createElement("a"), { href: URL.createObjectURL(blob), download: `afedpg-${name}.${kind}` });
   link.click();
   setTimeout(() => URL.revokeObjectURL(link.href), 10000); // the download has begun by then
 }
@@ -90,5 +92,5 @@ function savePicture(board, names) {
     context.fillStyle = theme.ink;
     context.fillText(text, MARGIN + 26, y, width - 26);
   });
-  sheet.toBlob((blob) => save(blob, `${figure.id}.png`));
+  sheet.toBlob((blob) => save(blob, board, "png"));
 }

@@ -78,12 +78,19 @@ export class Pictures {
     this.list.mark();
     const shown = ready.map((id) => ({ run: this.list.of(id), data: this.store.data.get(id), color: this.list.color(id), dash: this.list.dash(id) }));
     const main = shown.find(({ run }) => run.id === this.focus);
+    this.#name(shown, main);
     this.#legend(shown);
     this.#showReturn(shown);
     this.#showSmall(shown, main);
     if (ids.includes(this.focus)) this.#window();
     this.detail.show(main);
     this.table.show(ready);
+  }
+
+  /** Whose name the files of each picture bear. */
+  #name(shown, main) {
+    for (const { board } of [this.return, ...Object.values(this.small)]) board.run = shown.length === 1 ? main.run.name : "";
+    for (const { board } of [this.timeline, this.small["delay-agents"], this.small["return-agents"]]) board.run = main.run.name;
   }
 
   #chooser(ready) {
