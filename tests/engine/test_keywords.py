@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import inspect
 import re
 import subprocess
@@ -11,6 +12,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 import keywords
+import pytest
 
 import afedpg
 from afedpg import config as configuration
@@ -55,6 +57,21 @@ def test_the_docstring_names_every_argument():
 def test_the_package_lists_its_names():
     assert set(afedpg.__all__) <= set(dir(afedpg))
     assert {"importlib", "_HOMES", "annotations"}.isdisjoint(dir(afedpg))
+
+
+@pytest.mark.parametrize("name", afedpg.__all__)
+def test_every_name_has_an_example_and_explains_its_arguments(name):
+    thing = getattr(afedpg, name)
+    text = inspect.getdoc(thing)
+    if dataclasses.is_dataclass(thing):
+        names = {field.name for field in dataclasses.fields(thing) if field.compare}
+        given = text.partition("Attributes:")[2]
+    else:
+        names = set(inspect.signature(thing).parameters) - {"settings"}
+        given = text.partition("Args:")[2]
+    assert names <= set(re.findall(r"^ {4}(\w+): \S", given, re.MULTILINE))
+    told_only = name in ("Arrived", "Evaluated", "Started", "Tuned")  # nobody makes one
+    assert told_only or re.search(rf"^ {{4}}.*\b({name}|train)\(", text.partition("\n")[2], re.MULTILINE)
 
 
 SCRIPT = """\

@@ -237,6 +237,8 @@ def load_policy(
 ) -> LoadedPolicy:
     """The policy of a run folder or file; `print(policy)` says which theta it has and how it acts.
 
+        action = load_policy("runs/pole").act([0.0, 0.1, 0.0, -0.1])
+
     Args:
         path: a run folder, or a policy file.
         task: refuse a policy of another task than this Gymnasium id.

@@ -25,7 +25,10 @@ class Evaluated:
     Attributes:
         theta: the parameters as they are delivered, in float32.
         statistics: by which observations were scaled then.
-        iteration: server steps so far; so `gradients`, `samples` and `seconds`.
+        iteration: server steps so far.
+        gradients: applied so far.
+        samples: environment steps so far.
+        seconds: of the run's clock.
         evaluations: one for each kind of acting, in each environment that differs.
         again: the same on other episodes, made at the end of the run: the best of several evaluations is better than
             its theta, because luck is chosen as well.

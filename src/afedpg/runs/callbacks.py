@@ -20,21 +20,34 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Started:
-    """A run that begins, or goes on."""
+    """A run that begins, or goes on.
 
-    config: Config  # the settings
-    out: Path | None  # the run folder, if one is kept
-    gradients: int  # applied so far; 0 of a new run
-    samples: int  # environment steps so far
+    Attributes:
+        config: the settings.
+        out: the run folder, if one is kept.
+        gradients: applied so far; 0 of a new run.
+        samples: environment steps so far.
+    """
+
+    config: Config
+    out: Path | None
+    gradients: int
+    samples: int
 
 
 @dataclass(frozen=True)
 class Arrived:
-    """One applied gradient."""
+    """One applied gradient.
 
-    arrival: Arrival  # agent, delay, stats.mean_return, ...
-    seconds: float  # of the run's clock
-    theta: Vector  # after its step; the server's own: look or copy
+    Attributes:
+        arrival: what is recorded of it: gradient, iteration, agent, delay, stats.mean_return and so on.
+        seconds: of the run's clock.
+        theta: after its step. It is the server's own array: look at it or copy it.
+    """
+
+    arrival: Arrival
+    seconds: float
+    theta: Vector
 
 
 class Callback:

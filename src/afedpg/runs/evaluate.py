@@ -78,6 +78,9 @@ def evaluate_run(
 ) -> list[Evaluation]:
     """theta of the newest checkpoint on fresh episodes: the run itself never played them, whatever the `seed`.
 
+        for evaluation in evaluate_run("runs/pole", episodes=20):
+            print(evaluation.kind, evaluation.mean, evaluation.low, evaluation.high)
+
     They are the same ones every time; another `seed` than the run's gives others.
 
     Args:

@@ -37,7 +37,24 @@ _log = logging.getLogger("afedpg")
 
 @dataclass(frozen=True)
 class Own:
-    """Parts of a run that a user brings as Python functions instead of naming them."""
+    """Parts of a run that a user brings as Python functions instead of naming them.
+
+        resume("runs/pole", Own(eta=my_schedule, make_env=my_environment))
+
+    `train` takes each of them as an argument of the same name; whoever goes on with such a run needs them again.
+
+    Attributes:
+        method: a recipe (alpha, eta) -> ServerRule.
+        alpha: a schedule (iteration, version) -> float.
+        eta: a schedule (iteration, version) -> float.
+        timing: (agent, n) -> seconds.
+        make_env: agent -> its gymnasium.Env.
+        make_policy: (observation space, action space) -> a torch module.
+        estimator: what an agent makes of its rollout.
+        aggregator: when the server steps.
+        codec: how a contribution travels.
+        sites: how environments differ between agents.
+    """
 
     method: Recipe | None = None
     alpha: Schedule | None = None

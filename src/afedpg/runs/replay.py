@@ -33,7 +33,17 @@ class Comparison:
 
 
 def replay(path: str | Path, own: Own = Own(), trust_code: bool = False) -> Comparison:
-    """Folds the journal from its beginning, or from the oldest checkpoint where that is gone, to the newest one."""
+    """Reapplies every recorded gradient, up to the newest checkpoint, and compares the parameters.
+
+        assert replay("runs/pole").agrees
+
+    It begins with the run where the journal is kept whole (keep_reports), otherwise at the oldest checkpoint.
+
+    Args:
+        path: the run folder.
+        own: the parts of your own that the run was made with.
+        trust_code: import the module of its task MODULE:ID, though you have not run it before.
+    """
     folder = folders.open_run(Path(path))
     config = folder.config()
     check_own(config, own)
@@ -61,7 +71,16 @@ def replay(path: str | Path, own: Own = Own(), trust_code: bool = False) -> Comp
 
 
 def recompute(path: str | Path, own: Own = Own(), workers: int | None = None, trust_code: bool = False) -> Comparison:
-    """Runs the whole run again up to the newest checkpoint, every agent included."""
+    """Computes a run in virtual time again, agents included, up to the newest checkpoint, and compares the parameters.
+
+        assert recompute("runs/pole").agrees
+
+    Args:
+        path: the run folder.
+        own: the parts of your own that the run was made with.
+        workers: as of `train`.
+        trust_code: import the module of its task MODULE:ID, though you have not run it before.
+    """
     folder = folders.open_run(Path(path))
     config = folder.config()
     check_own(config, own)

@@ -30,12 +30,19 @@ Which = Literal["best", "last"]
 class Result:
     """What a run came to; `print(result)` shows it.
 
+        result = train("CartPole-v1", agents=4, iterations=20, steps=256, evaluate_every=5)
+        action = result.policy.act([0.0, 0.1, 0.0, -0.1])
+        result.save("best.safetensors")
+        result.plot("curve.pdf")
+
     Attributes:
         theta: the last parameters, in float64.
         statistics: by which observations are scaled, and the like.
         iteration: server steps.
-        gradients: applied gradients; `samples` are the environment steps behind them.
-        seconds: of the run's clock, virtual in the virtual engine (`virtual`).
+        gradients: applied gradients.
+        samples: the environment steps behind them.
+        seconds: of the run's clock.
+        virtual: whether that clock is simulated.
         sha256: of theta, to compare runs by.
         evaluations: of the last theta, one for each kind of acting, in each environment that differs.
         out: the run folder, if one is kept.

@@ -177,11 +177,24 @@ def resume(
 ) -> Result:
     """Goes on where the newest whole checkpoint stands; the result is that of a run that was never interrupted.
 
-    `cluster`: ray_address, agent_cpus and agent_gpus for a run of the ray engine that goes on elsewhere. `accept_loss`:
-    go on though files of the run folder are gone or cut off, without what they held. `trust_code`: import the module of
-    its task MODULE:ID, though you have not run it before. `callbacks` and `progress`: as of `train`; callbacks take up
-    what the checkpoint has of them. `iterations`: of a finished run, how many it shall have in all, or "+200" for so
-    many more; see `extend`.
+        resume("runs/pole", iterations="+200")
+
+    Args:
+        path: the run folder.
+        own: the parts of your own that the run was made with.
+        workers: as of `train`.
+        on_arrival: as of `train`.
+        warn: is told in one line each what is not as it was.
+        announce: is told what the run needs, before it goes on.
+        cluster: ray_address, agent_cpus and agent_gpus for a run of the ray engine that goes on elsewhere.
+        accept_loss: go on though files of the run folder are gone or cut off, without what they held.
+        trust_code: import the module of its task MODULE:ID, though you have not run it before.
+        callbacks: as of `train`; they take up what the checkpoint has of them.
+        progress: as of `train`.
+        iterations: of a finished run, how many it shall have in all, or "+200" for so many more; see `extend`.
+
+    Raises:
+        AfedpgError: the folder holds no run, or too little of it.
     """
     spawn.reached()
     folder = folders.open_run(Path(path))

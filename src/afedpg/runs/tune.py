@@ -76,7 +76,8 @@ class Tuned:
     Attributes:
         settings: of the best trial, beside those that were given.
         value: its mean evaluation.
-        trials: finished ones of the study, `pruned` of them cut short.
+        trials: finished ones of the study.
+        pruned: those of them that were cut short.
         preset: a file for `train(..., preset=...)` and `afedpg train --preset`.
     """
 
