@@ -231,7 +231,14 @@ def spoiled(arrays, metadata):
             yield arrays, metadata | {"policy": json.dumps(policy | {key: value})}
     for other in ([], layout[:-1], layout + layout[:1], [["layer0.weight", [10**12]]], [["layer0.weight", [-4, -8]]]):
         yield arrays, metadata | {"layout": json.dumps(other)}
-    for change in ({"shape": [3]}, {"shape": [-1]}, {"low": [0.0]}, {"dtype": "object"}, {"kind": 7}, {"low": "x"}):
+    for change in (
+        {"shape": [3]},
+        {"shape": [-1]},
+        {"low": [0.0, 0.0]},
+        {"dtype": "object"},
+        {"kind": 7},
+        {"low": "x"},
+    ):
         yield arrays, metadata | {"observation_space": json.dumps(box | change)}
     yield arrays, metadata | {"observation_space": json.dumps({"kind": "discrete", "n": 10**12, "start": 0})}
     yield arrays, metadata | {"observation_space": "[" * 5000 + "]" * 5000}

@@ -119,10 +119,11 @@ def test_a_site_is_evaluated_stored_and_shown_by_its_name(tmp_path, capsys):
     assert resume(run).sha256 == whole.sha256
     capsys.readouterr()
     main(["evaluate", str(run), "--episodes", "3", "--kind", "sampled"])
-    (line,) = capsys.readouterr().out.splitlines()
+    first, line = capsys.readouterr().out.splitlines()  # which theta it is, and how good
     assert line.startswith("theta, sampled, mean of 3 sites: ")
     main(["evaluate", str(run), "--episodes", "3", "--kind", "sampled", "--per-site"])
-    *rows, last = capsys.readouterr().out.splitlines()
+    again, *rows, last = capsys.readouterr().out.splitlines()
+    assert again == first
     means = {row.split(":")[0].split(" on ")[1]: float(row.split(": ")[1].split(";")[0]) for row in rows}
     assert (list(means), last) == (sites, line)
     worst = min(means, key=means.__getitem__)

@@ -99,7 +99,8 @@ def test_bash_offers_all_there_is_where_nothing_is_typed(folder):
     assert found["train --alpha "] == set()  # a number is the user's own
     assert found["resume "] == {"runs/lq"}
     cluster = {"--ray-address", "--agent-cpus", "--agent-gpus"}
-    assert found["resume x --"] == {"--help", "--json", "--workers", "--accept-loss", "--trust-code"} | cluster
+    usual = {"--help", "--json", "--workers", "--accept-loss", "--trust-code", "--iterations"}
+    assert found["resume x --"] == usual | cluster
 
 
 def test_fish(folder):

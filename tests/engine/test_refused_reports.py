@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
 from support import answer
@@ -64,7 +62,7 @@ LIES = {
 def test_a_refused_report_costs_the_journal_less_than_a_kilobyte(session, lie):
     federation, recorder = session.federation, session.federation.recorder
     server, before = federation.server, recorder.journal.bytes_written
-    outcome = federation.apply(replace(answer(session.tasks[1], np.ones(SIZE)), **lie), 1.0)
+    outcome = federation.apply(answer(session.tasks[1], np.ones(SIZE))._replace(**lie), 1.0)
     assert outcome.rejected is not None
     assert outcome.rejected.reason.isprintable()
     assert recorder.journal.bytes_written - before < 1000

@@ -110,7 +110,7 @@ def test_the_figure_from_beginning_to_end(tmp_path: Path) -> None:
         job.perform(tmp_path, 1, lambda done: None)
     outcome = reproduce(["adversaries"], choices, quiet=True)["adversaries"]
     folder = tmp_path / "adversaries"
-    assert {path.suffix for path in folder.iterdir()} == {".csv", ".png", ".svg", ".json"}
+    assert {path.suffix for path in folder.iterdir()} == {".csv", ".png", ".svg", ".pdf", ".json"}
     rows = list(read(folder / "adversaries.csv").records())
     assert len(rows) == 1 + 3 + 2 * 3 * 3
     assert rows[0]["score"] == 1.0  # the honest agents alone

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 
 import grpc
@@ -52,23 +51,23 @@ def test_every_lie_is_refused_and_training_goes_on(tmp_path: Path) -> None:
         with raw_agent(federation.port, CONFIG, SIZE, "liar") as liar:
             task = liar.task()
             nan = np.full(SIZE, np.nan, np.float32)
-            assert lie(liar, replace(good(task), payload=nan)) == "contribution: not finite"
+            assert lie(liar, good(task)._replace(payload=nan)) == "contribution: not finite"
             huge = np.full(SIZE, 1e30, np.float32)
-            assert "above the bound" in lie(liar, replace(good(liar.task()), payload=huge))
+            assert "above the bound" in lie(liar, good(liar.task())._replace(payload=huge))
             short = np.ones(SIZE - 1, np.float32)
-            assert "19 numbers, theta has 20" in lie(liar, replace(good(liar.task()), payload=short))
+            assert "19 numbers, theta has 20" in lie(liar, good(liar.task())._replace(payload=short))
             task = liar.task()
-            assert "not outstanding" in lie(liar, replace(good(task), version=task.version + 10**9))
-            assert "not outstanding" in lie(liar, replace(good(task), task_id=TaskId(0, 10**9)))
+            assert "not outstanding" in lie(liar, good(task)._replace(version=task.version + 10**9))
+            assert "not outstanding" in lie(liar, good(task)._replace(task_id=TaskId(0, 10**9)))
             poison = Moments(1e6, np.full(3, 1e8), np.full(3, 1e12))
-            assert "moments" in lie(liar, replace(good(task), moments={"observations": poison}))
-            assert "moments" in lie(liar, replace(good(liar.task()), moments={"": poison, "x" * 999: poison}))
-            assert "scalars" in lie(liar, replace(good(liar.task()), scalars={"weight": 1e300}))
+            assert "moments" in lie(liar, good(task)._replace(moments={"observations": poison}))
+            assert "moments" in lie(liar, good(liar.task())._replace(moments={"": poison, "x" * 999: poison}))
+            assert "scalars" in lie(liar, good(liar.task())._replace(scalars={"weight": 1e300}))
             coded = np.ones(4 * SIZE, np.uint8)  # of a codec that this federation does not have
-            assert "80 numbers, theta has 20" in lie(liar, replace(good(liar.task()), payload=coded))
+            assert "80 numbers, theta has 20" in lie(liar, good(liar.task())._replace(payload=coded))
             coded = np.ones(SIZE, np.uint8)
-            assert "numbers of uint8, not float32" in lie(liar, replace(good(liar.task()), payload=coded))
-            assert "theta has 20" in lie(liar, replace(good(liar.task()), payload=np.ones(0, np.float32)))
+            assert "numbers of uint8, not float32" in lie(liar, good(liar.task())._replace(payload=coded))
+            assert "theta has 20" in lie(liar, good(liar.task())._replace(payload=np.ones(0, np.float32)))
             liar.send(pb.FromAgent(report=unknown_type(good(liar.task()))).SerializeToString())
             assert liar.refusal().startswith("dtype: '<f8'")
             liar.task()
@@ -81,7 +80,7 @@ def test_every_lie_is_refused_and_training_goes_on(tmp_path: Path) -> None:
             liar.send(encode_report(good(task)))
             liar.task()
             assert "not outstanding" in lie(liar, good(task))  # replayed
-            assert "stats" in lie(liar, replace(good(task), stats=Stats(2**62)))
+            assert "stats" in lie(liar, good(task)._replace(stats=Stats(2**62)))
             liar.send(b"\xff not protobuf")
             assert "not of this protocol" in liar.refusal()
             liar.send(bytes(3 << 20))  # more than any message may have: gRPC itself hangs up

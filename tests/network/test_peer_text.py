@@ -8,7 +8,6 @@ import re
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -67,11 +66,11 @@ def test_every_text_of_a_message_is_cleaned_where_it_is_parsed() -> None:
         assert len(text) <= MOST_SAID + 3
     with pytest.raises(Refused, match="settings: 65537 characters"):
         wire.settings_reply(pb.SettingsReply(settings=" " * 65537).SerializeToString())
-    report = replace(GOOD, stats=Stats(1, extra={"EVIL\n": 1.0}))
+    report = GOOD._replace(stats=Stats(1, extra={"EVIL\n": 1.0}))
     with pytest.raises(Refused, match="cannot be printed"):
         wire.decode_report(wire.from_agent(wire.encode_report(report)).report, 0, wire.Expected(SIZE))
     moments = {EVIL: Moments(1.0, np.zeros(1), np.zeros(1))}
-    report = replace(GOOD, moments=moments)
+    report = GOOD._replace(moments=moments)
     with pytest.raises(Refused, match="EVIL") as refused:
         wire.decode_report(wire.from_agent(wire.encode_report(report)).report, 0, wire.Expected(SIZE, {"rewards": 1}))
     assert str(refused.value).isprintable()
@@ -100,7 +99,7 @@ def test_no_control_byte_of_an_agent_reaches_the_servers_log_or_its_record(tmp_p
         with grpc.insecure_channel(f"127.0.0.1:{federation.port}") as channel, pytest.raises(grpc.RpcError):
             channel.unary_unary(f"/{wire.SERVICE}/Settings")(request, timeout=60)
         with raw_agent(federation.port, CONFIG, SIZE, "liar") as liar:
-            message = pb.FromAgent.FromString(wire.encode_report(replace(GOOD, task_id=liar.task().task_id)))
+            message = pb.FromAgent.FromString(wire.encode_report(GOOD._replace(task_id=liar.task().task_id)))
             message.report.dtype = "E\x1b\n\x00" + EVIL
             liar.send(message.SerializeToString())
             assert liar.refusal().startswith("dtype: 'E\\x1b\\n")
