@@ -366,7 +366,7 @@ MUTANTS = [
     Mutant("the second look plays the first one's episodes", "runs/session.py",
            ', "second look")', ")", f"{BEST} second_look"),
     Mutant("a finished run is judged twice", "runs/session.py",
-           "        if new:\n", "        if True:\n", f"{BEST} twice"),
+           "if new:\n            at = replace(", "if True:\n            at = replace(", f"{BEST} twice"),
     Mutant("the last theta is loaded unless asked otherwise", "export/policy_file.py",
            'which != "last" and best.is_file()', 'which == "best"', f"{BEST} default"),
     Mutant("a callback's memory is lost with the process", "runs/session.py",
