@@ -16,6 +16,7 @@ from afedpg.messages import AgentState, Evaluation, Exchange, Floats, Occasion, 
 from afedpg.seeding import branch, freeze, stream, thaw
 
 BLOCK = 512  # random numbers an agent draws at once: waking a generator for every sample costs more than the sample
+LEAST = 8  # samples, however many numbers one needs
 
 
 class Problem(Protocol):
@@ -76,7 +77,7 @@ class ProblemWorkload:
         return self._refill(thaw(branch(state["stream"], life)))
 
     def _refill(self, generator: np.random.Generator) -> AgentState:
-        draws = self.problem.draw(generator, max(1, BLOCK // self.problem.width))
+        draws = self.problem.draw(generator, max(LEAST, BLOCK // self.problem.width))
         return {"stream": freeze(generator), "draws": draws, "used": np.zeros(1, np.int64)}
 
     def prepare(self, state: AgentState, agent_id: int) -> AgentState:

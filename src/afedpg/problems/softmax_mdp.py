@@ -12,6 +12,7 @@ from itertools import product
 
 import numpy as np
 
+from afedpg.compiled import jit
 from afedpg.messages import Floats, Vector
 
 STATES, ACTIONS, GAMMA = 3, 2, 0.8
@@ -66,22 +67,39 @@ class SoftmaxMDP:
 
     def sample(self, theta: Floats, draw: Vector) -> tuple[Floats, float]:
         """sum_t grad log pi(a_t|s_t) sum_{h >= t} r_h over one episode."""
-        policy = self.policy(theta.astype(np.float64))
-        scores, rewards = [], []
-        state = _pick(START, draw[0])
-        for action_draw, move_draw, go_on in draw[1:].reshape(-1, 3):
-            action = _pick(policy[state], action_draw)
-            score = np.zeros((STATES, ACTIONS))
-            score[state] = np.eye(ACTIONS)[action] - policy[state]
-            scores.append(score)
-            rewards.append(REWARD[state, action])
-            state = _pick(MOVE[state, action], move_draw)
-            if go_on >= GAMMA:
-                break
-        to_go = np.cumsum(rewards[::-1])[::-1]
-        gradient = np.einsum("tsa,t->sa", np.array(scores), to_go)
-        return gradient.ravel().astype(np.float32), float(to_go[0])
+        gradient = np.zeros((STATES, ACTIONS))
+        reward = _episode(self.policy(theta.astype(np.float64)), draw, REWARD, MOVE, START, gradient)
+        return gradient.ravel().astype(np.float32), reward
 
 
+@jit
+def _episode(policy: Vector, draw: Vector, rewards: Vector, moves: Vector, start: Vector, gradient: Vector) -> float:
+    """The episode's return; its score function is added to `gradient` [state, action]."""
+    states, actions = np.empty(LONGEST, np.int64), np.empty(LONGEST, np.int64)
+    total, length, state = 0.0, 0, _pick(start, draw[0])
+    while length < LONGEST:
+        action = _pick(policy[state], draw[3 * length + 1])
+        states[length], actions[length] = state, action
+        total += rewards[state, action]
+        state = _pick(moves[state, action], draw[3 * length + 2])
+        length += 1
+        if draw[3 * length] >= GAMMA:
+            break
+    to_go = 0.0
+    for t in range(length - 1, -1, -1):
+        to_go += rewards[states[t], actions[t]]
+        for action in range(ACTIONS):
+            score = (1.0 if action == actions[t] else 0.0) - policy[states[t], action]
+            gradient[states[t], action] += score * to_go
+    return total
+
+
+@jit
 def _pick(probabilities: Vector, draw: float) -> int:
-    return min(int(np.searchsorted(np.cumsum(probabilities), draw, side="right")), len(probabilities) - 1)
+    """Which of the outcomes: the first whose cumulated probability is above the number drawn."""
+    below = 0.0
+    for outcome in range(probabilities.size - 1):
+        below += probabilities[outcome]
+        if draw < below:
+            return outcome
+    return int(probabilities.size - 1)

@@ -26,11 +26,13 @@ from afedpg.server.robust import (
     distance,
     distances_to,
     geometric_median,
+    middle,
     shorten,
     trimmed_mean,
 )
 
-FREE_REPORTS = 10  # of every agent: somebody has to begin
+FREE_REPORTS = 1  # reports come one at a time
+RECENT = 0.1  # the last ten reports of everybody
 QUARANTINE = "quarantine: its contributions are far from the others'"
 Arrays = dict[str, NDArray[Any]]
 Mean = Callable[[Rows, Vector, float, Vector], Vector]  # rows, weights, the liars' share of them, the last direction
@@ -112,9 +114,10 @@ def _suspicions(gaps: NDArray[Any]) -> Vector:
     """Of every row, its largest over the groups; 1 for all where there are too few to compare."""
     if len(gaps) < 3:
         return np.ones(len(gaps))
-    usual = np.median(gaps, axis=0)
-    ratios = np.divide(gaps, usual, out=np.ones_like(gaps), where=usual > 0)
-    return np.asarray(ratios.reshape(len(gaps), -1).max(axis=1))
+    columns = gaps.reshape(len(gaps), -1)
+    usual = np.array([middle(column) for column in columns.T])
+    ratios = np.divide(columns, usual, out=np.ones_like(columns), where=usual > 0)
+    return np.asarray(ratios.max(axis=1))
 
 
 @dataclass(frozen=True)
@@ -126,12 +129,16 @@ class Slots(_PerAgent):
     Single contributions are mostly noise, in which a lie hides; their means are not. An agent's weight is the number of
     contributions in its mean, up to what the middle one of all agents has sent, and up to the 1/beta that a mean can
     remember. So nobody gains weight by reporting more often than the others. Nor does anybody make the server step
-    much more often: beyond its first ten, reports of an agent that has sent more than `fair` times as many as the
-    middle one are not used. While an agent is in quarantine its mean goes on, so that it can leave again, but has no
-    weight, and its contributions are not used.
+    much more often: of the last reports, those of an agent that has sent more than `fair` times as many as the middle
+    one are not used. While an agent is in quarantine its mean goes on, so that it can leave again, but has no weight,
+    and its contributions are not used.
+
+    Whoever reports first would lead theta alone, and far, since steps have the same length however unsure the direction
+    is. So theta stays until 1 - share of the agents, which the honest ones are by themselves, have means of 1/(2 beta)
+    contributions.
     """
 
-    tables = ("agents", "counts", "gaps", "rows")
+    tables = ("agents", "counts", "recent", "gaps", "rows")
     weigh = "agents"
 
     mean: str = option("ctma", "how the agents' means become one", tuple(MEANS))
@@ -141,8 +148,8 @@ class Slots(_PerAgent):
     quarantine: float = option(0.0, "suspicion above which an agent is kept out; 0: nobody is", at_least=0)
 
     def start(self, parameters: int) -> Arrays:
-        rows, none = np.zeros((0, parameters)), np.zeros(0)
-        return {"direction": np.zeros(parameters), "rows": rows, "agents": none, "counts": none, "gaps": none}
+        vectors = {"direction": np.zeros(parameters), "rows": np.zeros((0, parameters))}
+        return {**vectors, "moving": np.zeros(1), **{name: np.zeros(0) for name in self.tables if name != "rows"}}
 
     def vectors(self, agents: int) -> int:
         return agents + 2
@@ -151,24 +158,42 @@ class Slots(_PerAgent):
         arrays = memory.arrays
         if not len(arrays["agents"]):
             arrays["gaps"] = np.zeros((0, len(here.places)))
+        usual = middle(arrays["recent"]) if len(arrays["recent"]) else 0.0
+        new = given.agent not in memory.slots
         row = self.row(memory, given)
-        counts, rows, gaps = arrays["counts"], arrays["rows"], arrays["gaps"]
-        middle = float(np.median(counts))
-        if counts[row] >= self.fair * middle + FREE_REPORTS:
-            return Drop(f"flood: {counts[row]:.0f} of its reports were used, {middle:.0f} of the middle agent")
+        counts, recent, gaps, rows = (arrays[name] for name in self.tables[1:])
+        if new:
+            recent[row] = usual  # or who leaves and comes back could flood again
+        if recent[row] >= self.fair * usual + FREE_REPORTS:
+            return Drop(f"flood: {recent[row]:.1f} of the last reports, {usual:.1f} of the middle agent's")
+        recent *= 1 - RECENT / len(recent)
+        recent[row] += 1
         counts[row] += 1
         beta = max(self.beta, 1 / counts[row])  # at first a plain mean
         mix(rows[row], given.vector, 1 - beta, beta)
         last = arrays["direction"]
         gaps[row] += beta * (np.array([distance(last[place], rows[row, place]) for place in here.places]) - gaps[row])
-        weights = np.minimum(counts, min(max(1.0, middle), 1 / self.beta))
+        weights = np.minimum(counts, min(max(1.0, middle(counts)), 1 / self.beta))
         if self.quarantine:
             weights[self.kept_out(gaps)] = 0.0
             if weights[row] == 0:
                 return Drop(QUARANTINE)
         for place in here.places:
             last[place] = MEANS[self.mean](rows[:, place], weights, self.share, last[place])
-        return Use(last, (given,), given.version, scalars=self.scalars(memory, given))
+        agents = len(here.agents | memory.slots.keys())
+        if (2 * self.beta * counts >= 1).sum() >= (1 - self.share) * agents:
+            arrays["moving"][0] = 1
+        direction = last if arrays["moving"][0] else _without_steps(last, here)
+        return Use(direction, (given,), given.version, scalars=self.scalars(memory, given))
+
+
+def _without_steps(direction: Vector, here: Here) -> Vector:
+    """Zero where it would be a step; values of parameters stay."""
+    still = direction.copy()
+    for group, place in here.groups:
+        if group.kind == "step":
+            still[place] = 0.0
+    return still
 
 
 @dataclass(frozen=True)
@@ -201,14 +226,14 @@ class ClipCentred(_PerAgent):
         row = self.row(memory, given)
         counts, gaps = arrays["counts"], arrays["gaps"]
         gap = distance(centre, given.vector)
-        counts *= 1 - 0.1 / len(counts)  # the last ten reports of everybody
+        counts *= 1 - RECENT / len(counts)
         counts[row] += 1
         gaps[row] += (gap - gaps[row]) * max(self.beta, 1 / counts[row])
         if self.quarantine and self.kept_out(gaps)[row]:
             return Drop(QUARANTINE)
         scalars = self.scalars(memory, given)
-        radius = arrays["radius"][0] = self.reach * float(np.median(gaps))
-        part = clip_factor(gap, radius) * min(1.0, self.fair * float(np.median(counts)) / counts[row])
+        radius = arrays["radius"][0] = self.reach * middle(gaps)
+        part = clip_factor(gap, radius) * min(1.0, self.fair * middle(counts) / counts[row])
         if part == 1:
             mix(centre, given.vector, 1 - self.beta, self.beta)
             return Use(given.vector, (given,), given.version, given.norm, scalars=scalars)

@@ -111,6 +111,12 @@ def distances_to(centre: Vector, rows: Rows) -> Vector:
     return found
 
 
+@jit
+def middle(values: Vector) -> float:
+    """The median of a few numbers."""
+    return float(np.median(values))
+
+
 @fast_jit
 def shorten(result: Floats, centre: Floats, vector: Vector | Floats, part: float, beta: float) -> float:
     """result = c + part (v - c), then c = (1 - beta) c + beta result: a step of centred clipping in one walk. Returns
@@ -212,10 +218,21 @@ def _exchange(low: Vector, high: Vector, low_parts: Vector, high_parts: Vector, 
 
 def _shares(rows: Rows, weights: Vector) -> Vector:
     """The weights as parts of their sum."""
-    total = float(np.sum(weights))
-    if weights.shape != rows.shape[:1] or not 0 < total < np.inf or np.min(weights) < 0:
+    total = _total(weights)
+    if weights.shape != rows.shape[:1] or not 0 < total < np.inf:
         raise ValueError(f"weights: {weights} of {len(rows)} rows; each must be at least 0, and their sum above 0")
     return weights / total
+
+
+@jit
+def _total(weights: Vector) -> float:
+    """Their sum, or -1 where one is negative."""
+    total = 0.0
+    for weight in weights:
+        if weight < 0:
+            return -1.0
+        total += weight
+    return total
 
 
 def _check_share(share: float) -> None:
