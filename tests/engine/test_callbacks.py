@@ -122,7 +122,7 @@ def test_the_better_kind_of_acting_counts():
         (lambda: EarlyStopping(), "callbacks: EarlyStopping needs a patience, a threshold, or both"),
         (lambda: EarlyStopping(patience=0), "callbacks: EarlyStopping: a patience of 0; at least 1 is needed"),
         (lambda: EarlyStopping(3, -1.0), r"callbacks: EarlyStopping: a min_delta of -1.0; at least 0 is needed"),
-        (lambda: print, "callbacks: <built-in function print> is no object of a class made from afedpg.Callback"),
+        (lambda: len, "callbacks: <built-in function len> is no object of a class made from afedpg.Callback"),
     ],
 )
 def test_callbacks_that_make_no_sense_are_named(make, line):
