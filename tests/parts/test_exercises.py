@@ -215,8 +215,9 @@ def test_it_crosses_the_network_where_both_sides_have_it(
             assert process.wait(60) == 3
             told = federation.log(f"agent-{number}").splitlines()[-1]
             assert re.fullmatch(f"afedpg: .*{line.format(given)}.*", told), told
-        slow = "--seconds-per-gradient=1"  # the other has time to come
-        agents = [federation.agent(0, *part, slow), federation.agent(1, *part)]
+        agents = [federation.agent(0, *part, "--seconds-per-gradient=1")]  # slow, so that the other has time to come
+        wait_until(lambda: "(agent-0) joined" in federation.log(), what="the slow agent joins")
+        agents.append(federation.agent(1, *part))
         assert [process.wait(120) for process in (server, *agents)] == [0, 0, 0], federation.log()
         assert main(["replay", str(federation.run)]) == 0
         assert "same bits" in capsys.readouterr().out
