@@ -14,6 +14,7 @@ import logging
 import math
 import re
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -35,7 +36,7 @@ _NOT_IN_A_NAME = re.compile(r"[^\w\-. /:]")  # of a metric in MLflow
 _log = logging.getLogger("afedpg")
 
 
-class Tracker(Callback):
+class Tracker(Callback, ABC):
     """What trackers share. Those of other services implement `open`, `log` and `close`."""
 
     service = ""  # its name, for messages
@@ -54,17 +55,17 @@ class Tracker(Callback):
         """What the service's library raises."""
         return (OSError,)
 
+    @abstractmethod
     def open(self, event: Started) -> None:
         """Begins a run of the service, or goes on with that of `run_id`."""
-        raise NotImplementedError
 
+    @abstractmethod
     def log(self, samples: int, values: Mapping[str, float]) -> None:
         """Finite numbers by tag."""
-        raise NotImplementedError
 
+    @abstractmethod
     def close(self, result: Result | None) -> None:
         """After the last `log`; without a result the run was interrupted or failed."""
-        raise NotImplementedError
 
     def on_start(self, event: Started) -> None:
         self._windows.samples, self._windows.every = event.samples, window_of(event.config)

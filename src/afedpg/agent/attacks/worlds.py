@@ -21,6 +21,7 @@ from afedpg.sampling.environments import MakeEnv, OwnSites, environment_of
 from afedpg.sampling.sites import make_sites
 
 Env = gymnasium.Env[Any, Any]
+_SHOWS_NOTHING = "attack: this one changes what is observed, and a synthetic problem shows nothing"
 
 
 class World(ABC):
@@ -31,8 +32,8 @@ class World(ABC):
         """The environment as it is in this world."""
 
     def sample(self, problem: Problem, theta: Floats, draw: Vector) -> tuple[Floats, float]:
-        """What a synthetic problem's `sample` gives in this world."""
-        raise NotImplementedError
+        """What a synthetic problem's `sample` gives in this world; one that has none is refused at the start."""
+        raise ConfigError(_SHOWS_NOTHING)
 
 
 @dataclass(frozen=True)
@@ -139,7 +140,7 @@ class ChangedProblem:
 
     def __post_init__(self) -> None:
         if type(self.world).sample is World.sample:
-            raise ConfigError("attack: this one changes what is observed, and a synthetic problem shows nothing")
+            raise ConfigError(_SHOWS_NOTHING)
 
     @property
     def parameters(self) -> int:
