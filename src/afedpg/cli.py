@@ -63,4 +63,5 @@ def make_parser() -> argparse.ArgumentParser:
     commands = parser.add_subparsers(required=True, metavar="COMMAND", parser_class=Parser)
     for module in COMMANDS:
         module.add_commands(commands)
+    parser.set_defaults(parser=parser)  # for `completion`, which describes it
     return parser

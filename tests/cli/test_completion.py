@@ -10,8 +10,7 @@ from pathlib import Path
 import pytest
 from terminals import Terminal
 
-from afedpg.cli import main
-from afedpg.commands.completion import describe
+from afedpg.cli import main, make_parser
 from afedpg.config import METHODS, PROBLEMS, SHORT_NAMES
 
 # What is typed, the last word unfinished -> what is offered.
@@ -21,6 +20,7 @@ CASES = {
     "train Ho": {"Hopper-v4", "Hopper-v5"},
     "train --method afedpg-": {"afedpg-vanilla"},
     "train swimmer --preset pa": {"paper"},
+    "train swimmer --preset ti": {"times.csv"},
     "train swimmer --evaluate-ki": {"--evaluate-kind"},
     "train swimmer --evaluate-kind d": {"deterministic"},
     "train --from sweep/seed": {"sweep/seed0", "sweep/seed1"},
@@ -28,6 +28,7 @@ CASES = {
     "resume sweep/s": {"sweep/seed0", "sweep/seed1"},
     "resume --workers 2 runs/l": {"runs/lq"},
     "export runs/lq --to on": {"onnx"},
+    "export --policy a.py runs/l": {"runs/lq"},
     "export runs/lq --to onnx ti": {"times.csv"},
     "runs --compare runs/lq sweep/seed1": {"sweep/seed1"},
     "check Ho": {"Hopper-v4", "Hopper-v5"},
@@ -89,10 +90,10 @@ def test_bash(folder):
 
 
 def test_bash_offers_all_there_is_where_nothing_is_typed(folder):
-    found = bash(
-        "''", "train ''", "train --method ''", "train --method = a3", "train --alpha ''", "resume ''", "resume x --"
-    )
-    assert {"train", "resume", "export", "completion", "--version"} < found[""]
+    typed = ("''", "-", "train ''", "train --method ''", "train --method = a3", "train --alpha ''", "resume ''")
+    found = bash(*typed, "resume x --")
+    assert {"train", "resume", "export", "completion"} < found[""]
+    assert found["-"] == {"-h", "--help", "--version"}
     assert {*SHORT_NAMES, *PROBLEMS} < found["train "]
     assert found["train --method "] == set(METHODS)
     assert found["train --method = a3"] == {"a3c"}  # as bash splits --method=a3
@@ -140,13 +141,9 @@ def test_interactive_zsh(folder):
 
 def test_the_script_knows_every_flag(folder):
     """Made from the parser: a setting that is added is completed without further ado."""
-    from afedpg.cli import make_parser
-
     [commands] = [action for action in make_parser()._actions if hasattr(action, "_choices_actions")]
-    described = {command.name: command for command in describe(commands)}
-    assert set(described) == set(commands.choices)
     for name in ("bash", "zsh", "fish"):
         script = Path(f"script.{name}").read_text()
-        for option in described["train"].options:
-            for flag in option.flags:
-                assert (flag if name != "fish" else flag.lstrip("-")) in script
+        assert all(command in script for command in commands.choices)
+        for flag in commands.choices["train"]._option_string_actions:
+            assert (flag if name != "fish" else flag.lstrip("-")) in script
