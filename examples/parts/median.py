@@ -1,6 +1,6 @@
 """An aggregator that keeps each agent's last contribution and takes the coordinate-wise median.
 
-afedpg train lq-bandit --aggregator examples/parts/median.py:Median:least=3
+afedpg train quadratic --aggregator examples/parts/median.py:Median:least=3
 """
 
 from dataclasses import dataclass

@@ -7,6 +7,7 @@ import types
 import typing
 from collections.abc import Mapping
 from dataclasses import field
+from functools import cache
 from typing import Any
 
 from afedpg.errors import ConfigError
@@ -42,11 +43,19 @@ def default_of(entry: dataclasses.Field[Any]) -> Any:
     return entry.default_factory() if entry.default_factory is not dataclasses.MISSING else entry.default
 
 
+@cache
+def hints_of(kind: type) -> Mapping[str, Any]:
+    """The type of every setting of `kind`. Annotations are text until they are evaluated, all of them at once: a
+    parser that asked for each setting anew would spend most of its time on that.
+    """
+    return typing.get_type_hints(kind)
+
+
 def coerce(kind: type, values: Mapping[str, Any]) -> dict[str, Any]:
     """TOML's lists become tuples, whole numbers become floats where a float is meant, numpy's scalars and arrays
     become Python's own; anything else must fit.
     """
-    hints = typing.get_type_hints(kind)
+    hints = hints_of(kind)
     return {name: _fit(name, value, hints[name]) for name, value in values.items()}
 
 

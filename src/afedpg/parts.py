@@ -11,12 +11,13 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
+import json
 import re
 import sys
 import tomllib
 import types
 import typing
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Container, Iterator, Mapping
 from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -43,10 +44,10 @@ def parse(kind: str, text: str) -> Spec:
     found = _FORM.fullmatch(text)
     if found is None or not found["name"]:
         raise ConfigError(f"{kind}: '{text}' is not like NAME, NAME:key=value or FILE.py:NAME:key=value")
-    return Spec(found["file"] or "", found["name"], _read_values(kind, found["values"] or ""))
+    return Spec(found["file"] or "", found["name"], read_values(kind, found["values"] or ""))
 
 
-def _read_values(kind: str, text: str) -> dict[str, Any]:
+def read_values(kind: str, text: str) -> dict[str, Any]:
     """key=value,... with values as in TOML; a word that is none of its values is itself."""
     for written in (text, _WORD.sub(r'"\1"', text)):
         try:
@@ -56,6 +57,19 @@ def _read_values(kind: str, text: str) -> dict[str, Any]:
         if document.keys() == {"values"}:  # a line end may have begun another setting
             return dict(document["values"])
     raise ConfigError(f"{kind}: '{of_peer(text)}' is not like key=value,other=value")
+
+
+def write_values(values: Mapping[str, Any]) -> str:
+    """As `read_values` reads them; None, which TOML has no word for, is left out."""
+    return ",".join(f"{key}={_as_toml(value)}" for key, value in values.items() if value is not None)
+
+
+def _as_toml(value: Any) -> str:
+    if isinstance(value, Mapping):
+        return "{" + ",".join(f"{_as_toml(str(key))}={_as_toml(entry)}" for key, entry in value.items()) + "}"
+    if isinstance(value, list | tuple):
+        return "[" + ",".join(map(_as_toml, value)) + "]"
+    return json.dumps(value, ensure_ascii=False, default=str).replace("\x7f", "\\u007f")  # JSON leaves it as it is
 
 
 def absolute(kind: str, text: str) -> str:
@@ -69,6 +83,7 @@ def build(kind: str, text: str, shipped: Mapping[str, Any]) -> Any:
     spec = parse(kind, text)
     if spec.file:
         factory = load(kind, spec.file, spec.name)
+        check_fields(kind, spec.name, factory, spec.values)
     elif spec.name in shipped:
         factory = shipped[spec.name]
     else:
@@ -102,6 +117,28 @@ def parameters(factory: Any) -> Iterator[dataclasses.Field[Any]]:
     return (entry for entry in dataclasses.fields(factory) if "help" in entry.metadata)
 
 
+def values_of(part: Any) -> dict[str, Any]:
+    """Of all its parameters, whether they were named or left at their defaults."""
+    known = dataclasses.is_dataclass(part)
+    return {entry.name: getattr(part, entry.name) for entry in parameters(part)} if known else {}
+
+
+def check_fields(kind: str, name: str, factory: Any, names: Container[str] | None = None) -> None:
+    """Fields of a user's own class that were declared without `option(...)`: nobody can set them, and run.toml does not
+    have their values. Those with these names are refused, or all.
+    """
+    for entry in dataclasses.fields(factory) if dataclasses.is_dataclass(factory) else ():
+        if "help" not in entry.metadata and entry.init and (names is None or entry.name in names):
+            how = f'{entry.name}: {_type_name(entry.type)} = option(DEFAULT, "what it is")'
+            raise ConfigError(
+                f"{kind}: {name}: the field {entry.name} is no parameter; declare it as {how}, or as a ClassVar"
+            )
+
+
+def _type_name(hint: Any) -> str:
+    return hint.__name__ if isinstance(hint, type) else str(hint)
+
+
 def describe(name: str, factory: Any) -> str:
     """A part's help: its first line, and a line per parameter."""
     doc = (factory.__doc__ or "").strip().partition("\n")[0]
@@ -109,9 +146,8 @@ def describe(name: str, factory: Any) -> str:
     if dataclasses.is_dataclass(factory):
         hints = typing.get_type_hints(factory)
         for entry in parameters(factory):
-            kind = getattr(hints[entry.name], "__name__", str(hints[entry.name]))
-            bounds = _bounds(entry.metadata)
-            lines.append(f"    {entry.name:20}{entry.metadata['help']} ({kind}, default {entry.default}{bounds})")
+            told = f"{_type_name(hints[entry.name])}, default {entry.default}{_bounds(entry.metadata)}"
+            lines.append(f"    {entry.name:20}{entry.metadata['help']} ({told})")
     return "\n".join(lines)
 
 

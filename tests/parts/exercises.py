@@ -47,7 +47,7 @@ EXERCISES = {
         ("block=4", "block=5"),
     ),
     "an aggregator": Exercise(
-        "median.py", 35, ("lq-bandit", "--aggregator=FILE:Median:least=2", *SYNTHETIC), "aggregator",
+        "median.py", 35, ("quadratic", "--aggregator=FILE:Median:least=2", *SYNTHETIC), "aggregator",
         ("least=2", "least=3"),
     ),
     "a timing model": Exercise(

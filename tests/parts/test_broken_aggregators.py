@@ -1,65 +1,323 @@
-"""An aggregator of one's own that answers what no step can be made of: one line, and nothing is stored half done."""
+"""An aggregator or a rule of one's own that answers what no step can be made of: one line that says whose fault it is,
+and nothing is stored half done.
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
 
-from afedpg import train
+from afedpg import resume, train
+from afedpg.cli import main
 from afedpg.engine import virtual
 from afedpg.errors import AfedpgError, BrokenPart, ConfigError
 from afedpg.record import checkpoint
 from afedpg.record.folder import RunFolder
-from afedpg.server.aggregators import Aggregator, Keep, Use
+from afedpg.runs.parts import Own
+from afedpg.server.aggregators import Aggregator, Drop, Given, Here, Keep, Memory, Use
+from afedpg.server.rules import afedpg
+from afedpg.server.transforms import Direction, Stateless
+
+Take = Callable[[Given, Memory, Here], Any]
+
+
+def step_with(given: Given) -> Use:
+    return Use(given.vector, (given,))
 
 
 @dataclass(frozen=True)
-class Short(Aggregator):
+class Broken(Aggregator):
+    """Right but for iteration 3."""
+
+    answer: Take
+
+    def start(self, parameters):
+        return {"total": np.zeros(parameters)}
+
     def take(self, given, memory, here):
-        return Use(given.vector[:-1], (given,)) if here.iteration == 3 else Use(given.vector, (given,))
+        return self.answer(given, memory, here) if here.iteration == 3 else step_with(given)
+
+
+def writing(given, memory, here):
+    given.vector[:] = 0
+    return step_with(given)
+
+
+def writing_theta(given, memory, here):
+    here.theta[:] += 1
+    return step_with(given)
+
+
+def adding_a_name(given, memory, here):
+    memory.arrays["count"] = np.ones(1)
+    return step_with(given)
+
+
+def dropping_a_name(given, memory, here):
+    del memory.arrays["total"]
+    return step_with(given)
+
+
+def keeping_a_number(given, memory, here):
+    memory.arrays["total"] = 3.0
+    return step_with(given)
+
+
+def keeping_a_list(given, memory, here):
+    memory.slots[given.agent] = [1.0, 2.0]
+    return step_with(given)
+
+
+def keeping_text(given, memory, here):
+    memory.slots[given.agent] = np.array(["one"])
+    return Keep()
+
+
+ANSWERS: dict[str, tuple[Take, str]] = {
+    "none": (lambda given, memory, here: None, "Broken answered None, not Use, Keep or Drop"),
+    "short": (
+        lambda given, memory, here: Use(given.vector[:-1], (given,)),
+        "Broken answered with a direction of 3 numbers, theta has 4",
+    ),
+    "another shape": (
+        lambda given, memory, here: Use(given.vector[:, None], (given,)),
+        r"Broken answered with a direction of \[4, 1\] numbers, theta has 4",
+    ),
+    "a list": (
+        lambda given, memory, here: Use(given.vector.tolist(), (given,)),
+        "Broken answered with a direction of list, not of float64 or float32",
+    ),
+    "whole numbers": (
+        lambda given, memory, here: Use(np.ones(4, np.int64), (given,)), "a direction of int64, not of float64",
+    ),
+    "nobody": (lambda given, memory, here: Use(given.vector, ()), "answered Use with 0 reports, not with a list of"),
+    "no list": (lambda given, memory, here: Use(given.vector, given), "not with a list of one Given or more"),
+    "twice": (lambda given, memory, here: Use(given.vector, [given, given]), "Use with one report twice"),
+    "not finite": (
+        lambda given, memory, here: Use(given.vector * np.nan, (given,)),
+        "with a direction that is not finite, at iteration 3, of reports of agents [01], which are finite",
+    ),
+    "factors": (
+        lambda given, memory, here: step_with(given)._replace(factors=[1.0, 0.5]), "with 2 factors for 1 groups",
+    ),
+    "an infinite factor": (lambda given, memory, here: step_with(given)._replace(factor=np.inf), "is not finite"),
+    "nobody works on": (
+        lambda given, memory, here: Keep(task=False),
+        r"Keep\(task=False\), so agent [01] would never work again; write waits = True in the class",
+    ),
+    "written to": (writing, rf"Broken writes to an array that it may only read \({__file__}, line \d+\); copy it"),
+    "theta written to": (writing_theta, "Broken writes to an array that it may only read"),
+    "a new name": (adding_a_name, "Broken has count, total in memory.arrays, its start gave total; give all"),
+    "a lost name": (dropping_a_name, "Broken has nothing in memory.arrays, its start gave total"),
+    "a number": (keeping_a_number, r"Broken put a float into memory.arrays\['total'\], not an array of numbers"),
+    "a slot's list": (keeping_a_list, r"Broken put a list into memory.slots\[[01]\], not an array of numbers"),
+    "a slot's text": (keeping_text, r"Broken put an array of <U3 into memory.slots\[[01]\], not an array"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", ANSWERS)
+def test_an_answer_that_is_none(tmp_path: Path, name: str) -> None:
+    answer, said = ANSWERS[name]
+    with pytest.raises(BrokenPart, match=f"^aggregator: .*{said}") as caught:
+        train("lq-bandit", agents=2, iterations=5, aggregator=Broken(answer), out=tmp_path / "run")
+    assert "\n" not in str(caught.value)
+    assert "after gradient 3 of 10; correct its code, then go on with: afedpg resume" in str(caught.value)
+    folder = RunFolder(tmp_path / "run")
+    assert checkpoint.names(folder.checkpoints) == [0]  # the one from the start: what was left half done is not stored
+
+
+def test_once_it_is_corrected_the_run_goes_on(tmp_path: Path) -> None:
+    file = tmp_path / "mine.py"
+    text = "from afedpg.server.aggregators import Aggregator, Use\n\n\nclass Mine(Aggregator):\n"
+    text += "    def take(self, given, memory, here):\n        {}Use(given.vector, [given])\n"
+    file.write_text(text.format("return here.iteration < 3 and "))
+    words = ["lq-bandit", "--agents=2", "--iterations=5", f"--out={tmp_path}/run"]
+    assert main(["train", *words, f"--aggregator={file}:Mine"]) == 1
+    file.write_text(text.format("return "))
+    assert main(["resume", str(tmp_path / "run")]) == 0
+    assert main(["replay", str(tmp_path / "run")]) == 0
 
 
 @dataclass(frozen=True)
-class Nobody(Aggregator):
+class Leaving(Aggregator):
+    """Says something wrong when somebody leaves."""
+
+    answer: Any
+
     def take(self, given, memory, here):
-        return Use(given.vector, ())
+        memory.kept.append(given)
+        if len(memory.kept) < 50:
+            return Keep()
+        reports, memory.kept = memory.kept, []
+        return Use(given.vector, reports)
+
+    def changed(self, memory, here):
+        return self.answer(memory)
 
 
-@dataclass(frozen=True)
-class Silent(Aggregator):
-    def take(self, given, memory, here):
-        return None
+@pytest.mark.parametrize(
+    ("answer", "said"),
+    [
+        (lambda memory: Keep(), r"changed answered Keep\(task=True\), not Use or None"),
+        (lambda memory: Use(np.ones(3), list(memory.kept)), "a direction of 3 numbers, theta has 4"),
+        (lambda memory: memory.arrays.update(late=np.ones(1)), "has late in memory.arrays, its start gave nothing"),
+    ],
+)
+def test_an_answer_to_who_left_that_is_none(answer: Any, said: str) -> None:
+    with pytest.raises(BrokenPart, match=f"^aggregator: Leaving.*{said}"):
+        train("lq-bandit", agents=2, iterations=50, drop={"1": 9.0}, aggregator=Leaving(answer))
 
 
 @dataclass(frozen=True)
 class Hoard(Aggregator):
     def take(self, given, memory, here):
+        memory.kept.append(given)
         return Keep()
 
 
-@pytest.mark.parametrize(
-    ("aggregator", "said"),
-    [(Short(), "a direction of 3 numbers, theta has 4"), (Nobody(), "0 reports"), (Silent(), "answered None")],
-    ids=lambda part: type(part).__name__ if isinstance(part, Aggregator) else "",
-)
-def test_an_answer_that_is_none(tmp_path: Path, aggregator: Aggregator, said: str) -> None:
-    with pytest.raises(AfedpgError, match=said) as caught:
-        train("lq-bandit", agents=2, iterations=5, aggregator=aggregator, out=tmp_path / "run")
-    assert isinstance(caught.value.__cause__, BrokenPart)
-    folder = RunFolder(tmp_path / "run")
-    assert checkpoint.names(folder.checkpoints) == [0]  # the one from the start: what was left half done is not stored
+@dataclass(frozen=True)
+class Waiting(Hoard):
+    waits = True
+
+    def take(self, given, memory, here):
+        memory.kept.append(given)
+        return Keep(task=False)
 
 
 def test_one_that_keeps_everything_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(virtual, "MOST_KEPT", 20)
     with pytest.raises(AfedpgError, match="made no step of the last 41 events"):
         train("lq-bandit", agents=2, iterations=5, aggregator=Hoard())
+    with pytest.raises(AfedpgError, match=r"no agent is left .*, and the aggregator, which keeps 2 reports"):
+        train("lq-bandit", agents=2, iterations=5, aggregator=Waiting())
 
 
-def test_one_that_does_not_say_what_it_takes(tmp_path: Path) -> None:
-    file = tmp_path / "empty.py"
-    file.write_text("from afedpg.server.aggregators import Aggregator\n\n\nclass Empty(Aggregator):\n    pass\n")
-    with pytest.raises(ConfigError, match="aggregator: Empty does not define take"):
-        train("lq-bandit", agents=2, iterations=5, aggregator=f"{file}:Empty")
+@dataclass(frozen=True)
+class Selective(Aggregator):
+    """Keeps two reports and steps with what `used` leaves of them."""
+
+    used: Callable[[Given], bool]
+
+    def take(self, given, memory, here):
+        memory.kept.append(given)
+        if len(memory.kept) < 2:
+            return Keep()
+        reports, memory.kept = [each for each in memory.kept if self.used(each)], []
+        return Use(given.vector, reports) if reports else Drop("nobody's")
+
+
+def test_a_kept_report_that_is_never_used_gets_a_warning(caplog: pytest.LogCaptureFixture) -> None:
+    """And does not count: the run takes as long as it needs for the others."""
+    settings: dict[str, Any] = {"agents": 2, "iterations": 10, "timing": "equal"}
+    whole = train("lq-bandit", aggregator=Selective(lambda given: True), **settings)
+    assert "no Use had" not in caplog.text
+    result = train("lq-bandit", aggregator=Selective(lambda given: given.agent == 1), **settings)
+    assert caplog.text.count("aggregator: Selective keeps a report no longer that no Use had") == 1
+    assert (whole.gradients, result.gradients) == (20, 20)
+    assert result.seconds == 2 * whole.seconds
+
+
+BASE = "does not inherit from afedpg.server.aggregators.Aggregator"
+
+
+@pytest.mark.parametrize(
+    ("code", "line"),
+    [
+        ("class Part(Aggregator): ...", "aggregator: Part does not define take"),
+        ("class Part: ...", f"aggregator: Part {BASE}; write class Part(Aggregator)"),
+        ("def Part(): ...", f"aggregator: Part {BASE}; write class Part(Aggregator)"),
+        ("class Part(Aggregator):\n    take = start = lambda *_: None", "aggregator: Part: start gave None, not"),
+        (
+            "class Part(Aggregator):\n    take = None\n    def start(self, n): return {'a': 1.0}",
+            "aggregator: Part: start gave a float as 'a', not an array of numbers",
+        ),
+    ],
+)  # fmt: skip
+def test_one_that_is_no_aggregator(code: str, line: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "own.py"
+    file.write_text(f"from afedpg.server.aggregators import Aggregator\n\n\n{code}\n")
+    words = ["lq-bandit", "--agents=2", "--iterations=5", f"--out={tmp_path}/run"]
+    assert main(["train", *words, f"--aggregator={file}:Part"]) == 2
+    told = capsys.readouterr().err
+    assert told.startswith(f"afedpg: {line}"), told
+    assert told.count("\n") == 1
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_class_instead_of_an_object() -> None:
+    with pytest.raises(ConfigError, match=r"^aggregator: Hoard is a class; give an object of it, as Hoard\(\)$"):
+        train("lq-bandit", agents=2, iterations=5, aggregator=Hoard)  # type: ignore[arg-type]
+
+
+def test_a_run_whose_aggregator_remembered_other_names_blames_it(tmp_path: Path) -> None:
+    """As a run folder has it that was made before names were compared."""
+    run, right = tmp_path / "run", Broken(lambda given, memory, here: step_with(given))
+    train("lq-bandit", agents=2, iterations=5, aggregator=right, out=run)
+    name, tree = checkpoint.load_latest(run / "checkpoints")
+    tree["server"]["memory"]["arrays"]["count"] = np.ones(1)
+    checkpoint.save(run / "checkpoints", name, tree, keep=1)
+    with pytest.raises(
+        ConfigError, match=r"^aggregator: .*the checkpoint's aggregator remembers count, total, the one"
+    ):
+        resume(run, Own(aggregator=right))
+
+
+# Rules
+
+
+@dataclass(frozen=True)
+class Odd(Stateless):
+    answer: Any
+
+    def update(self, direction, buffers, at):
+        return self.answer(direction) if at.iteration == 3 else direction
+
+
+@dataclass(frozen=True)
+class Rule:
+    answer: Any
+
+    def __call__(self, alpha, eta):
+        return replace(afedpg(alpha, eta), step=Odd(self.answer))
+
+
+def scaled_in_place(direction: Direction) -> Direction:
+    direction.vector[:] *= 2
+    return direction
+
+
+@pytest.mark.parametrize(
+    ("answer", "said"),
+    [
+        (lambda direction: None, "its step gave None, not a Direction of 4 numbers"),
+        (lambda direction: Direction(direction.vector[:2]), "its step gave 2 numbers, not a Direction of 4 numbers"),
+        (lambda direction: Direction(direction.vector * np.nan), "its step at iteration 3 is not finite"),
+        (lambda direction: Direction(direction.vector, np.inf), "its step at iteration 3 is not finite"),
+        (scaled_in_place, "writes to an array that it may only read"),
+    ],
+)
+def test_a_step_that_is_none(answer: Any, said: str) -> None:
+    with pytest.raises(BrokenPart, match=f"^method: Rule.*{said}"):
+        train("lq-bandit", agents=2, iterations=5, method=Rule(answer))
+
+
+class NoRecipe:
+    """Cannot be called."""
+
+
+@pytest.mark.parametrize(
+    ("method", "line"),
+    [
+        (lambda alpha, eta: alpha, "method: <lambda> gave .*, not a ServerRule"),
+        (NoRecipe(), r"method: NoRecipe cannot be called; give it __call__\(self, alpha, eta\)"),
+        (lambda alpha, eta: replace(afedpg(alpha, eta), aggregator=NoRecipe()), f"aggregator: NoRecipe {BASE}"),
+    ],
+)
+def test_a_method_that_makes_no_rule(method: Any, line: str) -> None:
+    with pytest.raises(ConfigError, match=f"^{line}"):
+        train("lq-bandit", agents=2, iterations=5, method=method)

@@ -92,6 +92,7 @@ def test_it_goes_on_after_kill_9_with_the_bits_of_an_uninterrupted_run(
     assert main(["train", *at_home.words, *RECORD, f"--out={whole}"]) == 0
     assert resumed["theta_sha256"] == said(capsys)["theta_sha256"]
     assert rows(run) == rows(whole)
+    assert (read_arrivals(whole / "run.db")["step_length"] > 0).all()  # or the example would show nothing
     assert main(["replay", str(run)]) == 0
     assert resumed["theta_sha256"] in capsys.readouterr().out
 
@@ -101,11 +102,13 @@ def test_another_parameter_is_refused_with_one_line(
 ) -> None:
     run, (old, new) = at_home.copy(tmp_path), at_home.exercise.written
     text = (run / "run.toml").read_text()
-    assert text.count(old) == 1
-    (run / "run.toml").write_text(text.replace(old, new))
-    assert main(["resume", str(run)]) == 2
-    told = capsys.readouterr().err
-    assert re.fullmatch(rf"afedpg: {at_home.exercise.setting}: .*but the run was made with.*\n", told), told
+    assert old in text
+    for places in (1, -1):  # where it is named, and in the values of all its parameters as well
+        (run / "run.toml").write_text(text.replace(old, new, places))
+        assert main(["resume", str(run)]) == 2
+        told = capsys.readouterr().err
+        settings = f"({at_home.exercise.setting}|own)"  # the first of them in the alphabet
+        assert re.fullmatch(rf"afedpg: {settings}: .*but the run was made with.*\n", told), told
 
 
 def test_a_changed_file_warns(
@@ -140,6 +143,19 @@ def test_the_documentation_shows_the_files_as_they_are(page: str) -> None:
     assert files
     for name, code in files.items():
         assert ast.unparse(without_docstring(code)) == ast.unparse(without_docstring((PARTS / name).read_text())), name
+
+
+@pytest.mark.parametrize("exercise", EXERCISES.values(), ids=EXERCISES)
+def test_its_commands_train_what_is_trained_here(exercise: Exercise) -> None:
+    """A part that works on one task may show nothing on another."""
+    file, page = PARTS / exercise.file, "native-tasks.md" if exercise.file == "balance.py" else "extending.md"
+    task = exercise.words[0].replace("MODULE", file.stem)
+    parts = {word.partition(":")[2].partition(":")[0] for word in exercise.words if "FILE" in word} or {task}
+    for text in (file.read_text(), (PARTS.parents[1] / "docs" / page).read_text()):
+        commands = re.findall(r"^.*afedpg train .*$", text, re.MULTILINE)
+        found = [command for command in commands if any(f"{part}" in command for part in parts)]
+        assert found
+        assert all(f"train {task} " in f"{command} " for command in found), found
 
 
 def without_docstring(text: str) -> ast.Module:

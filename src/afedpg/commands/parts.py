@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
+import importlib
 import json
 from collections.abc import Mapping
 from typing import Any
@@ -13,6 +14,15 @@ from afedpg.config import PARTS
 from afedpg.errors import ConfigError
 
 KINDS = tuple(kind for kind, _ in PARTS)
+SHIPPED = {  # where those of each kind lie
+    "method": "server.rules:RECIPES",
+    "aggregator": "server.shipped:AGGREGATORS",
+    "estimator": "agent.estimators.shipped:SHIPPED",
+    "codec": "engine.workloads:CODECS",
+    "timing": "engine.timing:MODELS",
+    "sites": "sampling.sites:FAMILIES",
+    "attack": "agent.attacks.shipped:SHIPPED",
+}
 
 
 def add_commands(commands: Any) -> None:
@@ -53,24 +63,6 @@ def _named(part: Any, parameters: Any) -> dict[str, str]:
 
 
 def _shipped(kind: str) -> Mapping[str, Any]:
-    from afedpg.engine.timing import MODELS
-    from afedpg.engine.workloads import CODECS
-    from afedpg.server.rules import RECIPES
-    from afedpg.server.shipped import AGGREGATORS
-
-    if kind == "estimator":
-        from afedpg.agent.estimators.shipped import SHIPPED
-
-        return SHIPPED
-    if kind == "attack":
-        from afedpg.agent.attacks.shipped import SHIPPED as ATTACKS
-
-        return ATTACKS
-    if kind == "sites":
-        from afedpg.sampling.sites import FAMILIES
-
-        return FAMILIES
-    of: dict[str, Mapping[str, Any]] = {
-        "method": RECIPES, "aggregator": AGGREGATORS, "codec": CODECS, "timing": MODELS,
-    }  # fmt: skip
-    return of[kind]
+    module, _, name = SHIPPED[kind].partition(":")
+    found: Mapping[str, Any] = getattr(importlib.import_module(f"afedpg.{module}"), name)
+    return found

@@ -32,6 +32,8 @@ if TYPE_CHECKING:
     from afedpg.agent.estimators.estimator import Estimator
     from afedpg.sampling.environments import OwnSites
 
+_KINDS = tuple(kind for kind, _ in configuration.PARTS)
+_VALUES = "values of "  # what an entry of `own` with the parameters of a part from a file begins with
 _log = logging.getLogger("afedpg")
 
 
@@ -113,7 +115,7 @@ def configure(task: str, preset: str | Path | None, settings: Mapping[str, Any],
             raise ConfigError(f"sites: {config.task} is a synthetic problem and has no environment{other}")
         if own.make_env:
             raise ConfigError("sites: make_env makes every agent's environment already; use one of the two")
-    return replace(config, own=(*config.own, *code_entries(config)))
+    return replace(config, own=(*config.own, *code_entries(config), *value_entries(config)))
 
 
 def _counted(config: Config) -> Config:
@@ -143,6 +145,41 @@ def warn_of_code(config: Config) -> None:
             _log.warning("%s: its file was changed since the run was made; the bits may differ", kind)
 
 
+def value_entries(config: Config) -> tuple[str, ...]:
+    """What run.toml keeps of the parameters of parts from files: a default in a file is changed more easily than one of
+    the package, and nothing else would tell.
+    """
+    found = []
+    for kind in parts.files(config):
+        text = parts.chosen(config)[kind]
+        file, name, _ = parts.parse(kind, text)
+        parts.check_fields(kind, name, parts.load(kind, file, name))
+        if values := parts.values_of(parts.build(kind, text, {})):
+            found.append(f"{_VALUES}{kind}: {parts.write_values(values)}")
+    return tuple(found)
+
+
+def check_values(config: Config, kinds: tuple[str, ...] = _KINDS) -> None:
+    """A part from a file has the values that it had when the run was made. It executes the file, so trust comes first.
+    Runs of earlier versions have no such entry, only what was named.
+    """
+    files, now = parts.files(config), parts.chosen(config)
+    for entry in config.own:
+        kind, _, text = entry.removeprefix(_VALUES).partition(": ")
+        if not entry.startswith(_VALUES) or kind not in kinds or kind not in files:
+            continue
+        made = parts.read_values(kind, text)
+        values = parts.read_values(kind, parts.write_values(parts.values_of(parts.build(kind, now[kind], {}))))
+        for key in {**made, **values}:
+            if made.get(key) != values.get(key):
+                has, had = (f"{key}={each[key]!r}" if key in each else f"no {key}" for each in (values, made))
+                raise ConfigError(
+                    f"{kind}: {parts.parse(kind, now[kind]).name} of {files[kind]} has {has} now, but the run was made "
+                    f"with {had}; put it back in the file, or in run.toml if you edited that, or begin another run at "
+                    "this one's theta with `afedpg train ... --from RUN`"
+                )
+
+
 def warn_of_versions(folder: folders.RunFolder, warn: Callable[[str], None]) -> None:
     for change in folder.changed_versions():
         warn(f"{change}: the bits may differ from an uninterrupted run")
@@ -156,6 +193,7 @@ def prepare(config: Config, own: Own) -> tuple[Workload, ServerRule, ServerState
 
 def parts_of(config: Config, own: Own, workers: int = 1) -> tuple[Workload, ServerRule]:
     one_thread()
+    check_values(config)
     build = own.workload(config)
     if workers > 1:
         build.check_portable()

@@ -10,7 +10,6 @@ import math
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from afedpg.errors import BrokenPart
 from afedpg.messages import (
     Arrival,
     CloseRound,
@@ -35,8 +34,6 @@ from afedpg.server.kernels import advance, move_towards, norm
 from afedpg.server.rules import ServerRule
 from afedpg.server.state import ServerState
 from afedpg.server.transforms import At, Direction
-
-_ANSWERS = (Use, Keep, Drop)
 
 
 def step(rule: ServerRule, state: ServerState, event: Event, limits: Limits = Limits()) -> tuple[ServerState, Outcome]:
@@ -110,8 +107,6 @@ def _report(rule: ServerRule, state: ServerState, given: Given) -> Outcome:
     answer = rule.aggregator.take(given, state.memory, _here(state))
     judged = rule.aggregator.suspicions(state.memory)
     suspicion = Suspicion(agent_id, judged[agent_id]) if agent_id in judged else None
-    if not isinstance(answer, _ANSWERS):
-        raise BrokenPart(f"aggregator: {type(rule.aggregator).__name__} answered {answer!r}, not Use, Keep or Drop")
     if isinstance(answer, Drop):
         state.unused += 1
         state.samples += report.stats.steps
@@ -155,10 +150,6 @@ def _step(rule: ServerRule, state: ServerState, use: Use) -> list[Arrival]:
 
     Zeros count as an arrival and move nothing: mixed in, they would make a step along the old direction.
     """
-    if not use.reports or use.direction.shape != state.theta.shape:
-        sizes = f"a direction of {use.direction.size} numbers, theta has {state.theta.size}"
-        name = type(rule.aggregator).__name__
-        raise BrokenPart(f"aggregator: {name} answered with {len(use.reports)} reports and {sizes}")
     first = use.reports[0]
     alone = len(use.reports) == 1
     version = first.version if use.version is None else use.version
@@ -199,17 +190,18 @@ def _move(rule: ServerRule, state: ServerState, use: Use, at: At) -> tuple[float
     """theta and theta~, group by group; the lengths of the step and of what theta~ is ahead by."""
     length = ahead = 0.0
     several = len(state.groups) > 1
-    for group, place in state.groups:
+    factors = [1.0] * len(state.groups) if use.factors is None else use.factors
+    for (group, place), factor in zip(state.groups, factors, strict=True):
         theta, lookahead, vector, here = state.theta, state.theta_lookahead, use.direction, at
         if several:
             theta, lookahead, vector = theta[place], lookahead[place], vector[place]
             here = at._replace(theta=theta)
         if group.kind == "parameters":
-            move_towards(theta, lookahead, vector, rule.mixing(here))
+            move_towards(theta, lookahead, vector, factor * rule.mixing(here))
             continue
         moves = use.norm > 0 if use.norm is not None and not several else bool(vector.any())
-        if moves:
-            factor = use.factor if group.longest == math.inf else use.factor * min(1.0, group.longest / norm(vector))
+        if moves and factor != 0:
+            factor *= use.factor if group.longest == math.inf else use.factor * min(1.0, group.longest / norm(vector))
             direction = rule.step.update(Direction(vector, factor), state.buffers_of(group.name), here)
             stretch = rule.broadcast.stretch(here)
             advance(theta, lookahead, direction.vector, direction.factor, stretch)

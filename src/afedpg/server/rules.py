@@ -9,8 +9,10 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
 from afedpg.config import Config
+from afedpg.errors import ConfigError
 from afedpg.messages import Exchange, Group
 from afedpg.server.aggregators import Aggregator, All, Each
+from afedpg.server.guards import GuardedMixing, GuardedStep, guarded, is_own
 from afedpg.server.lookahead import Broadcast, LookAhead, SendTheta
 from afedpg.server.schedules import Schedule, schedules
 from afedpg.server.transforms import At, Chain, Mix, Normalize, RMSProp, Scale, Transform
@@ -105,13 +107,23 @@ def make_rule(
     exchange: Exchange = Exchange(),
 ) -> ServerRule:
     """A recipe with the configured schedules, or some of one's own. How the constants are scaled follows from the rule
-    that comes out, so that a copy of a method is that method. `aggregator` takes the place of the recipe's.
+    that comes out, so that a copy of a method is that method. `aggregator` takes the place of the recipe's. Parts of
+    the user's own are guarded.
     """
+    name = getattr(recipe, "__name__", type(recipe).__name__)
+    if not callable(recipe):
+        raise ConfigError(f"method: {name} cannot be called; give it __call__(self, alpha, eta)")
 
     def made(contributions: int) -> ServerRule:
         usual = schedules(config, contributions)
         rule = recipe(alpha or usual[0], eta or usual[1])
-        return replace(rule, aggregator=aggregator or rule.aggregator, exchange=exchange)
+        if not isinstance(rule, ServerRule):
+            raise ConfigError(f"method: {name} gave {rule!r}, not a ServerRule")
+        if is_own(recipe):
+            whose = f"method: {name}"
+            rule = replace(rule, step=GuardedStep(rule.step, whose), mixing=GuardedMixing(rule.mixing, whose))
+        chosen = rule.aggregator if aggregator is None else aggregator
+        return replace(rule, aggregator=guarded(chosen), exchange=exchange)
 
     rule = made(1)
     contributions = rule.aggregator.contributions(config.agents)

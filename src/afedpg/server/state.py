@@ -68,8 +68,9 @@ def _buffers(rule: ServerRule, parameters: int) -> dict[str, Vector]:
     return {f"{group.name}/{name}": array for group in steps for name, array in rule.step.buffers(group.size).items()}
 
 
-def buffer_names(rule: ServerRule, parameters: int) -> set[str]:
-    return {*_buffers(rule, parameters), *rule.aggregator.start(parameters)}
+def buffer_names(rule: ServerRule, parameters: int) -> dict[str, set[str]]:
+    """What the rule's parts and its aggregator remember, by the part to blame where a checkpoint has other names."""
+    return {"method": set(_buffers(rule, parameters)), "aggregator": set(rule.aggregator.start(parameters))}
 
 
 def begin_with(state: ServerState, statistics: Statistics) -> None:

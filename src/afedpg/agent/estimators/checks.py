@@ -1,0 +1,113 @@
+"""What an estimator answers, held to what it has declared: a mistake is told in one line, before it is sent."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import numpy as np
+
+from afedpg.agent.estimators.estimator import Estimator, Tools
+from afedpg.errors import BrokenPart, ConfigError
+from afedpg.messages import AgentState, Contribution, Floats, Group, Vector
+from afedpg.sampling.gymnasium import SAMPLING
+
+# Keys of an agent's state that are not the estimator's: those below, and those that begin with one of the words.
+RESERVED = SAMPLING | {"discounted_return"}
+RESERVED_STARTS = ("task_", "own_", "rollout_", "codec_")
+_BASE = f"{Estimator.__module__}.{Estimator.__name__}"
+_KINDS = ("step", "parameters")
+
+
+def check_estimator(estimator: Any) -> Estimator:
+    if isinstance(estimator, type):
+        name = estimator.__name__
+        raise ConfigError(f"estimator: {name} is a class; give an object of it, as {name}()")
+    if not isinstance(estimator, Estimator):
+        name = _name(estimator)
+        raise ConfigError(f"estimator: {name} does not inherit from {_BASE}; write class {name}(Estimator)")
+    return estimator
+
+
+def groups_of(estimator: Estimator, tools: Tools) -> tuple[Group, ...]:
+    """Theta's parts, the policy first; none where theta is the policy."""
+    groups = tuple(estimator.groups(tools))
+    names = [group.name for group in groups]
+    whose = f"estimator: {_name(estimator)}: groups"
+    if groups and groups[0].size != tools.parameters:
+        first = f"the first one, {names[0]}, has {groups[0].size} numbers"
+        raise ConfigError(f"{whose}: {first}; the policy comes first and has {tools.parameters}")
+    if len(set(names)) < len(names):
+        raise ConfigError(f"{whose}: two of {', '.join(names)} have the same name")
+    for group in groups:
+        if group.kind not in _KINDS:
+            raise ConfigError(f"{whose}: {group.name} is of the kind '{group.kind}'; choose from {', '.join(_KINDS)}")
+    return groups
+
+
+def initial_of(estimator: Estimator, tools: Tools, groups: tuple[Group, ...], generator: np.random.Generator) -> Vector:
+    """Theta at the start, beyond the policy."""
+    initial, beyond = np.asarray(estimator.initial(tools, generator)), groups[1:]
+    if initial.shape != (sum(group.size for group in beyond),):
+        sizes = ", ".join(f"{group.name} {group.size}" for group in beyond) or "none"
+        raise ConfigError(
+            f"estimator: {_name(estimator)}: initial gave {_counted(initial)}; the groups after the policy need one "
+            f"vector for all of them: {sizes}"
+        )
+    return initial
+
+
+def started(estimator: Estimator, state: AgentState) -> AgentState:
+    """The arrays that it gave for an agent's start."""
+    return _checked_state(f"estimator: {_name(estimator)}: start", state)
+
+
+def checked(estimator: Estimator, answer: Any) -> tuple[AgentState, Contribution]:
+    """The pair that `estimate` returns."""
+    whose = f"estimator: {_name(estimator)}"
+    if not (isinstance(answer, tuple) and len(answer) == 2 and isinstance(answer[1], Contribution)):
+        kinds = [type(part).__name__ for part in answer] if isinstance(answer, tuple) else [type(answer).__name__]
+        raise BrokenPart(f"{whose}: estimate returned {', '.join(kinds)}, not (new arrays, Contribution)")
+    new, contribution = answer
+    _compare_names(f"{whose} sent the scalars", contribution.scalars, [each.name for each in estimator.scalars])
+    return _checked_state(whose, new), contribution
+
+
+def flat(estimator: Estimator, contribution: Contribution, groups: tuple[Group, ...], parameters: int) -> Floats:
+    """The contribution's vector, group after group, as long as theta."""
+    vector, whose = contribution.vector, f"estimator: {_name(estimator)} sent"
+    if isinstance(vector, Mapping):
+        _compare_names(f"{whose} the groups", vector, [group.name for group in groups])
+        for group in groups:
+            if np.shape(vector[group.name]) != (group.size,):
+                raise BrokenPart(f"{whose} {_counted(vector[group.name])} for '{group.name}', which has {group.size}")
+        return np.concatenate([vector[group.name] for group in groups]).astype(np.float32)
+    if np.shape(vector) != (parameters,):
+        named = " + ".join(f"{group.name} {group.size}" for group in groups)
+        raise BrokenPart(f"{whose} {_counted(vector)}, theta has {parameters}{f' ({named})' if named else ''}")
+    return np.asarray(vector, np.float32)
+
+
+def _checked_state(whose: str, state: Any) -> AgentState:
+    if not isinstance(state, dict):
+        raise BrokenPart(f"{whose} gave {type(state).__name__} as the agent's state, not a dict of arrays by name")
+    for key, array in state.items():
+        if key in RESERVED or key.startswith(RESERVED_STARTS):
+            raise BrokenPart(f"{whose} gave '{key}' for the agent's state, which the library uses; choose another name")
+        if not isinstance(array, np.ndarray | np.generic):
+            raise BrokenPart(f"{whose} gave a {type(array).__name__} as '{key}' of the agent's state, not an array")
+    return state
+
+
+def _compare_names(what: str, given: Iterable[str], declared: list[str]) -> None:
+    if set(given) != set(declared):
+        raise BrokenPart(f"{what} {', '.join(given) or 'none'}, but declares {', '.join(declared) or 'none'}")
+
+
+def _counted(vector: Any) -> str:
+    shape = np.shape(vector)
+    return f"{shape[0]} numbers" if len(shape) == 1 else f"an array {list(shape)}"
+
+
+def _name(estimator: Any) -> str:
+    return type(estimator).__name__
