@@ -95,6 +95,15 @@ def test_random_values_leave_the_policy(gradient):
     np.testing.assert_allclose(np.linalg.norm(sent.payload[1:4].astype(np.float64)), 2 * length, rtol=1e-5, atol=1e-30)
 
 
+def test_random_values_of_a_group_with_parts_are_of_all_its_parts():
+    names = ("policy", "moments.second", "moments.steps", "other")
+    lie = RandomValues(group="moments").fitted(Exchange(tuple(Group(name, 2) for name in names)))
+    [sent] = told(lie, report(np.ones(8)))
+    assert (sent.payload == 1).tolist() == [True] * 2 + [False] * 4 + [True] * 2
+    with pytest.raises(ConfigError, match="no group 'mom'; its groups are policy, value"):
+        RandomValues(group="mom").fitted(EXCHANGE)
+
+
 def test_a_lie_about_what_is_not_sent_is_refused():
     for lie, reason in (
         (FalseDrift(), "false-drift needs an estimator whose reports carry numbers"),

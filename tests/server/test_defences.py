@@ -12,7 +12,7 @@ from support import Fold, answer
 
 from afedpg.messages import Exchange, Group, Leave, Report, Restart, Scalar, Suspicion, TaskId
 from afedpg.server.aggregators import Drop, Given, Here, Memory, Use
-from afedpg.server.defences import MEANS, QUARANTINE, ClipCentred, Slots, centre_and_radius
+from afedpg.server.defences import MEANS, QUARANTINE, Bounded, ClipCentred, Slots, centre_and_radius
 from afedpg.server.robust import geometric_median
 from afedpg.server.rules import afedpg
 from afedpg.server.schedules import Constant
@@ -161,7 +161,7 @@ def fold(aggregator, agents=4, size=SIZE, exchange=Exchange()):
     return Fold(rule, np.zeros(size), agents)
 
 
-@pytest.mark.parametrize("aggregator", [Slots(), ClipCentred()])
+@pytest.mark.parametrize("aggregator", [Slots(), ClipCentred(), Bounded()])
 def test_who_leaves_has_no_vote_and_who_is_yet_to_come_back_has(aggregator):
     server = fold(aggregator)
     for agent in range(4):
@@ -169,7 +169,7 @@ def test_who_leaves_has_no_vote_and_who_is_yet_to_come_back_has(aggregator):
     server(Leave(1))
     agents = server.state.memory.arrays["agents"]
     assert agents.tolist() == [0, 2, 3]
-    assert len(server.state.memory.arrays["counts"]) == 3
+    assert [len(server.state.memory.arrays[table]) for table in aggregator.tables] == [3] * len(aggregator.tables)
     server(Restart())
     server(Leave(2))
     assert server.state.memory.arrays["agents"].tolist() == [0, 3]
@@ -247,7 +247,7 @@ def scattered(generator, agent, lie):
     return 1 + 0.3 * generator.standard_normal(SIZE) if agent < 4 else np.full(SIZE, lie)
 
 
-@pytest.mark.parametrize("aggregator", [Slots(), ClipCentred()])
+@pytest.mark.parametrize("aggregator", [Slots(), ClipCentred(), Bounded()])
 def test_who_is_far_from_the_others_is_suspect(aggregator):
     server, generator = fold(aggregator, agents=5), np.random.default_rng(0)
     for _ in range(20):
@@ -273,6 +273,9 @@ def test_what_an_attacker_knows_of_slots():
     np.testing.assert_allclose(centre, server.memory.arrays["direction"])
     assert radius == pytest.approx(np.median(server.memory.arrays["gaps"]))
     assert centre_and_radius(Memory()) is None
+    bounded = Server(Bounded())  # has a bound on the length, and no centre
+    bounded(0, [1.0, 0, 0])
+    assert centre_and_radius(bounded.memory) is None
 
 
 def test_undefended_nobody_is_judged():
@@ -281,7 +284,7 @@ def test_undefended_nobody_is_judged():
     assert server.outcome.suspicion is None
 
 
-@pytest.mark.parametrize("aggregator", [Slots(quarantine=3.0), ClipCentred(quarantine=3.0)])
+@pytest.mark.parametrize("aggregator", [Slots(quarantine=3.0), ClipCentred(quarantine=3.0), Bounded(quarantine=3.0)])
 def test_who_is_in_quarantine_is_not_used_until_it_is_like_the_others(aggregator):
     server, generator = fold(aggregator, agents=5), np.random.default_rng(0)
     for _ in range(20):
@@ -303,7 +306,7 @@ def test_who_is_in_quarantine_is_not_used_until_it_is_like_the_others(aggregator
 @pytest.mark.parametrize("quarantine", [0.01, 1.0])
 @given(some_reports)
 def test_never_is_everybody_in_quarantine(quarantine, reports):
-    for kind in (Slots, ClipCentred):
+    for kind in (Slots, ClipCentred, Bounded):
         server = Server(kind(quarantine=quarantine))
         for agent, vector in reports:
             server(agent, vector)

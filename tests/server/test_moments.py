@@ -13,7 +13,7 @@ from hypothesis.extra.numpy import arrays
 from support import Fold, answer
 
 from afedpg.messages import Exchange, Leave, Moments, Revoke
-from afedpg.server.defences import ClipCentred, Slots
+from afedpg.server.defences import Bounded, ClipCentred, Slots
 from afedpg.server.moments import merge, outliers, why_not
 from afedpg.server.rules import afedpg
 from afedpg.server.schedules import Constant
@@ -211,7 +211,7 @@ def server_slot():
     return server.state.observed["observations"].slots[0]
 
 
-DEFENDED = [Slots(), ClipCentred()]
+DEFENDED = [Slots(), ClipCentred(), Bounded()]
 wide = st.floats(-1e9, 1e9)
 lies = st.builds(
     lambda count, mean, m2: Moments(float(count), np.array(mean), np.array(m2)),

@@ -48,6 +48,7 @@ class Use(NamedTuple):
     norm: float | None = None  # of the direction, where it is known
     factor: float = 1.0  # of the direction's steps; an agent's own values, in groups of parameters, stay what they are
     scalars: Mapping[str, float] | None = None  # for the rule's parts; None: the reports', as means
+    factors: Sequence[float] | None = None  # by group: of its step, or of its way towards an agent's values; None: 1
 
 
 class Keep(NamedTuple):

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from afedpg.config import option
 from afedpg.messages import Vector
 from afedpg.server.aggregators import Aggregator, Drop, Given, Here, Keep, Memory, Use
-from afedpg.server.kernels import mix
+from afedpg.server.kernels import mix, norm
 from afedpg.server.robust import (
     Rows,
     centred_trimmed_mean,
@@ -26,12 +26,15 @@ from afedpg.server.robust import (
     distance,
     distances_to,
     geometric_median,
+    lower_median,
     middle,
     shorten,
     trimmed_mean,
 )
 
 FREE_REPORTS = 1  # reports come one at a time
+FEWEST = 3  # votes among which one lie is not the middle one
+HELD = 2  # reports per agent: a first one may be zeros in some group, as clipped's is for the policy
 RECENT = 0.1  # the last ten reports of everybody
 QUARANTINE = "quarantine: its contributions are far from the others'"
 Arrays = dict[str, NDArray[Any]]
@@ -64,8 +67,9 @@ MEANS: dict[str, Mean] = {
 class _PerAgent(Aggregator):
     """Remembers numbers per agent, in arrays that have a row for each agent in `memory.slots`.
 
-    One of them is `gaps`, the running mean of an agent's distance from the direction or the centre, per group where
-    groups are judged each for itself. In units of the middle agent's it is the agent's suspicion.
+    One of them is `gaps`, the running mean of an agent's distance from the direction or the centre, or the newest one
+    from theta, per group where groups are judged each for itself. In units of the middle agent's it is the agent's
+    suspicion.
     """
 
     robust = True
@@ -82,6 +86,11 @@ class _PerAgent(Aggregator):
                 arrays[name] = np.concatenate([arrays[name], np.zeros((1, *arrays[name].shape[1:]))])
             arrays["agents"][-1] = agent_id
         return int(np.flatnonzero(arrays["agents"] == agent_id)[0])
+
+    def per_group(self, memory: Memory, here: Here) -> None:
+        """Before the first row: gaps have a column for each group."""
+        if not len(memory.arrays["agents"]):
+            memory.arrays["gaps"] = np.zeros((0, len(here.groups)))
 
     def scalars(self, memory: Memory, given: Given) -> dict[str, float] | None:
         """The middle of what the agents said last, one vote each; None where reports carry no numbers."""
@@ -156,8 +165,7 @@ class Slots(_PerAgent):
 
     def take(self, given: Given, memory: Memory, here: Here) -> Use | Keep | Drop:
         arrays = memory.arrays
-        if not len(arrays["agents"]):
-            arrays["gaps"] = np.zeros((0, len(here.places)))
+        self.per_group(memory, here)
         usual = middle(arrays["recent"]) if len(arrays["recent"]) else 0.0
         new = given.agent not in memory.slots
         row = self.row(memory, given)
@@ -241,6 +249,62 @@ class ClipCentred(_PerAgent):
         return Use(arrays["clipped"], (given,), given.version, length, scalars=scalars)
 
 
+@dataclass(frozen=True)
+class Bounded(_PerAgent):
+    """Every contribution at once, but none moves a group of theta further than `factor` times the usual length.
+
+        b = factor * median_i l_i,    a group's part of length l > b is multiplied by (b / l)^2
+
+    Lengths are |g| of a group of steps and |x - theta| of a group of parameters; l_i is that of what agent i sent last,
+    before it was shortened: one vote per agent, however often it reports. The median of an even number is the lower one
+    of the middle two. A length of 0 is no vote, because where rewards are rare most contributions are zeros and those
+    that are not must count. So while the liars among the voters are fewer than half, the median is within the honest
+    lengths, whatever the lies are. With the square the way that is gone, b^2 / l, is the shorter the longer the lie is:
+    one that is far too long is not taken for a usual one.
+
+    The first to report would be compared with itself alone. So a group stays as it is until FEWEST agents have a vote
+    on it, or all where there are fewer, but for the first HELD * N steps of a run at most: some may never answer.
+    """
+
+    tables = ("agents", "gaps")
+
+    factor: float = option(2.0, "how many times the usual length a contribution may have", at_least=1)
+    quarantine: float = option(0.0, "suspicion above which an agent is kept out; 0: nobody is", at_least=0)
+
+    def start(self, parameters: int) -> Arrays:
+        return {name: np.zeros(0) for name in self.tables}
+
+    def take(self, given: Given, memory: Memory, here: Here) -> Use | Keep | Drop:
+        self.per_group(memory, here)
+        row = self.row(memory, given)
+        gaps = memory.arrays["gaps"]
+        gaps[row] = _lengths(given, here)
+        if self.quarantine and self.kept_out(gaps)[row]:
+            return Drop(QUARANTINE)
+        agents = len(here.agents | memory.slots.keys())
+        fewest = min(FEWEST, agents) if here.iteration < HELD * agents else 0
+        factors = [self._factor(lengths, row, fewest) for lengths in gaps.T]
+        scalars = self.scalars(memory, given)
+        return Use(given.vector, (given,), given.version, given.norm, scalars=scalars, factors=factors)
+
+    def _factor(self, lengths: Vector, row: int, fewest: int) -> float:
+        """Of a group's part of the contribution; 0 where too few agents have a vote to say what is usual."""
+        if lengths[row] == 0:
+            return 1.0
+        votes = lengths[lengths > 0]
+        return clip_factor(lengths[row], self.factor * lower_median(votes)) ** 2 if len(votes) >= fewest else 0.0
+
+
+def _lengths(given: Given, here: Here) -> list[float]:
+    """How far the contribution would move each group."""
+    if len(here.groups) == 1 and here.groups[0][0].kind == "step":
+        return [given.norm]
+    return [
+        norm(given.vector[place]) if group.kind == "step" else distance(here.theta[place], given.vector[place])
+        for group, place in here.groups
+    ]
+
+
 def centre_and_radius(memory: Memory) -> tuple[Vector, float] | None:
     """What somebody would know who knew of the defence: where its centre is, and how far from there the middle agent
     is, beyond which what is sent is clipped or counts less. None where there is no defence.
@@ -248,6 +312,6 @@ def centre_and_radius(memory: Memory) -> tuple[Vector, float] | None:
     arrays = memory.arrays
     if "centre" in arrays:
         return arrays["centre"].astype(np.float64), float(arrays["radius"][0])
-    if "gaps" not in arrays or not len(arrays["gaps"]):
+    if "direction" not in arrays or not len(arrays["gaps"]):
         return None
     return arrays["direction"].copy(), float(np.median(np.linalg.norm(arrays["gaps"], axis=1)))

@@ -84,6 +84,8 @@ def middle(observed: Observed) -> Moments | None:
     if not observed.slots:
         return None
     parts = [observed.slots[agent_id].moments for agent_id in sorted(observed.slots)]
+    if len(parts) == 1:
+        return parts[0]  # to the bit what merging gives
     votes = np.ones(len(parts))
     mean = coordinate_median(np.array([part.mean for part in parts]), votes)
     variance = coordinate_median(np.array([part.m2 / part.count for part in parts]), votes)

@@ -117,6 +117,13 @@ def middle(values: Vector) -> float:
     return float(np.median(values))
 
 
+@jit
+def lower_median(values: Vector) -> float:
+    """The median of a few numbers; of an even number the lower one of the middle two."""
+    place = (values.size - 1) // 2
+    return float(np.partition(values, place)[place])
+
+
 @fast_jit
 def shorten(result: Floats, centre: Floats, vector: Vector | Floats, part: float, beta: float) -> float:
     """result = c + part (v - c), then c = (1 - beta) c + beta result: a step of centred clipping in one walk. Returns

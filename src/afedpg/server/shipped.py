@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from afedpg.server.aggregators import Aggregator, All, Each
-from afedpg.server.defences import ClipCentred, Slots
+from afedpg.server.defences import Bounded, ClipCentred, Slots
 from afedpg.server.rivals import FedAsync, FedBuff, Malenia, Newest, Rennala, Ringmaster
 
 AGGREGATORS: dict[str, type[Aggregator]] = {
@@ -17,4 +17,5 @@ AGGREGATORS: dict[str, type[Aggregator]] = {
     "newest": Newest,
     "clip-centred": ClipCentred,
     "slots": Slots,
+    "bounded": Bounded,
 }

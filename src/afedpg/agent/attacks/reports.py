@@ -122,20 +122,20 @@ class FalseDrift(Lie):
 
 @dataclass(frozen=True)
 class RandomValues(Noise):
-    """Honest but for one group of theta, the value network's: noise `scale` times as long as the honest numbers."""
+    """Honest but for one part of theta, the value network: noise `scale` times as long as the honest numbers."""
 
     scale: float = option(10.0, "how many times as long as the honest numbers", above=0)
-    group: str = option("value", "the group whose numbers are random")
-    place: slice = field(default_factory=lambda: slice(0, 0))  # of the group in theta
+    group: str = option("value", "the group whose numbers are random; moments: all of moments.NAME")
+    place: slice = field(default_factory=lambda: slice(0, 0))  # of the group in theta, or of all that begin so
 
     def fitted(self, exchange: Exchange) -> Lie:
-        start = 0
-        for group in exchange.groups:
-            if group.name == self.group:
-                return replace(self, place=slice(start, start + group.size))
-            start += group.size
-        known = ", ".join(group.name for group in exchange.groups) or "none; use --method afedppo"
-        raise ConfigError(f"attack: random-values: theta has no group '{self.group}'; its groups are {known}")
+        ends = np.cumsum([0, *(group.size for group in exchange.groups)]).tolist()
+        names = [group.name for group in exchange.groups]
+        mine = [place for place, name in enumerate(names) if self.group in (name, name.partition(".")[0])]
+        if not mine:
+            known = ", ".join(names) or "none; use --method afedppo"
+            raise ConfigError(f"attack: random-values: theta has no group '{self.group}'; its groups are {known}")
+        return replace(self, place=slice(ends[mine[0]], ends[mine[-1] + 1]))
 
     def tell(self, state: AgentState, report: Report) -> tuple[AgentState, Report]:
         generator = thaw(state["stream"])

@@ -2,39 +2,28 @@
 
 from __future__ import annotations
 
-from afedpg.agent.attacks.omniscient import Adaptive, Alie, FedPGAttack, InnerProduct, LargestAngle, Omniscient
-from afedpg.agent.attacks.reports import (
-    Copies,
-    FalseDrift,
-    Lie,
-    Noise,
-    PoisonedMoments,
-    RandomValues,
-    ScaledSignFlip,
-    SignFlip,
-    Zeros,
-)
-from afedpg.agent.attacks.worlds import ObservationNoise, RandomActions, RewardFlip, World
+from afedpg.agent.attacks import omniscient, reports, worlds
+from afedpg.agent.attacks.omniscient import Omniscient
 
 __all__ = ["SHIPPED", "Attack", "Omniscient"]
 
-Attack = Lie | World | Omniscient
+Attack = reports.Lie | worlds.World | Omniscient
 
 SHIPPED: dict[str, type[Attack]] = {
-    "sign-flip": SignFlip,
-    "scaled-sign-flip": ScaledSignFlip,
-    "noise": Noise,
-    "zeros": Zeros,
-    "copies": Copies,
-    "poisoned-moments": PoisonedMoments,
-    "false-drift": FalseDrift,
-    "random-values": RandomValues,
-    "reward-flip": RewardFlip,
-    "random-actions": RandomActions,
-    "observation-noise": ObservationNoise,
-    "alie": Alie,
-    "ipm": InnerProduct,
-    "fedpg-attack": FedPGAttack,
-    "largest-angle": LargestAngle,
-    "adaptive": Adaptive,
+    "sign-flip": reports.SignFlip,
+    "scaled-sign-flip": reports.ScaledSignFlip,
+    "noise": reports.Noise,
+    "zeros": reports.Zeros,
+    "copies": reports.Copies,
+    "poisoned-moments": reports.PoisonedMoments,
+    "false-drift": reports.FalseDrift,
+    "random-values": reports.RandomValues,
+    "reward-flip": worlds.RewardFlip,
+    "random-actions": worlds.RandomActions,
+    "observation-noise": worlds.ObservationNoise,
+    "alie": omniscient.Alie,
+    "ipm": omniscient.InnerProduct,
+    "fedpg-attack": omniscient.FedPGAttack,
+    "largest-angle": omniscient.LargestAngle,
+    "adaptive": omniscient.Adaptive,
 }
