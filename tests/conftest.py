@@ -1,16 +1,21 @@
-"""What all tests share: one hypothesis profile, disks that run full, and the command line as a process."""
+"""What all tests share: one hypothesis profile, workers, disks that run full, and the command line as a process."""
 
 from __future__ import annotations
 
+import multiprocessing
 import os
 import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from multiprocessing import forkserver
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from hypothesis import settings
+
+from afedpg.engine import spawn
 
 # As a terminal has them: who starts the tests in the background may have them ignored, and processes inherit that.
 signal.signal(signal.SIGHUP, signal.SIG_DFL)
@@ -33,6 +38,20 @@ def _state_of_nobody(tmp_path_factory: pytest.TempPathFactory) -> None:
 @pytest.fixture
 def long(request: pytest.FixtureRequest) -> bool:
     return bool(request.config.getoption("--long"))
+
+
+@pytest.fixture
+def forked_workers(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Workers that this process hires are forked from one that has imported everything: to start one takes a second
+    or two, most of it torch. For tests of what workers compute; how they start and die is tested with real ones.
+    """
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(["preloaded"])
+    paths = [str(Path(__file__).parent), os.environ.get("PYTHONPATH", "")]
+    with monkeypatch.context() as starting:
+        starting.setenv("PYTHONPATH", os.pathsep.join(filter(None, paths)))
+        forkserver.ensure_running()
+    monkeypatch.setattr(spawn, "multiprocessing", SimpleNamespace(get_context=lambda kind: context))
 
 
 @pytest.fixture

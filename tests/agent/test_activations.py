@@ -124,6 +124,7 @@ def test_the_settings_stay_what_they_were_where_nobody_sets_them() -> None:
         np.testing.assert_array_equal(theta, start[0])
 
 
+@pytest.mark.usefixtures("forked_workers")
 @settings(max_examples=3, deadline=None)
 @given(st.sampled_from(KINDS[1:]), st.sampled_from(["torch", "native"]))
 def test_a_run_keeps_them(tmp_path_factory: pytest.TempPathFactory, kinds: tuple[str, str], compute: str) -> None:

@@ -116,6 +116,7 @@ def test_the_environment_gets_actions_of_its_space(space):
     assert not space.contains((highest + 1).astype(space.dtype))
 
 
+@pytest.mark.usefixtures("forked_workers")
 @pytest.mark.parametrize("estimator", ["gae", "reinforce", "a3c", "clipped", "natural"])
 def test_every_estimator_learns_from_them_and_a_run_is_repeatable(tmp_path, estimator):
     settings = {**SMALL, "estimator": estimator, "keep_reports": True}

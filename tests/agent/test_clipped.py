@@ -15,7 +15,7 @@ from slow_ppo import SlowPpo
 from afedpg.agent.compute.local_steps import Adam
 from afedpg.agent.compute.objectives import Clipped as Objective
 from afedpg.agent.estimators.advantage import gae
-from afedpg.agent.estimators.clipped import Clipped, _natively
+from afedpg.agent.estimators.clipped import Clipped
 from afedpg.agent.estimators.torch_ppo import optimize_in_torch
 from afedpg.agent.scaling import LARGEST
 from afedpg.agent.work import EnvironmentWorkload
@@ -103,7 +103,7 @@ def test_alone_it_is_ppo(task, compute, rollouts, scaled, seen):
 @pytest.mark.parametrize("counts", [(0, 0), (300, 300), (300, 0)])
 @pytest.mark.parametrize("max_kl", [0.0, 2e-5])
 def test_native_code_and_torch_optimize_alike(task, counts, max_kl):
-    from afedpg.agent.compute.kernels import Learner
+    from afedpg.agent.compute.kernels import Learner, optimize
 
     work = workload(task, compute="native")
     tools, generator = work._tools, np.random.default_rng(1)
@@ -126,10 +126,10 @@ def test_native_code_and_torch_optimize_alike(task, counts, max_kl):
     learners = learner(policy), learner(phi)
     rates = Adam(3e-3, 0.3, epsilon=1e-5), Adam(3e-3, 0.3, epsilon=1e-5)
     passes = np.stack([generator.permutation(n) for _ in range(3)])
-    arguments = (learners, rates, rollout, given, generator.normal(size=n), passes, 32, max_kl)
+    what, seen = (given, generator.normal(size=n), passes, 32, max_kl), (rollout.observations, rollout.actions)
     (one, value, told), (other, other_value, other_told) = (
-        _natively(tools, *arguments),
-        optimize_in_torch(tools, *arguments),
+        optimize(tools.kernels, tools.critic, learners, rates, *seen, *what),
+        optimize_in_torch(tools, learners, rates, rollout, *what),
     )
     assert close(one.theta, other.theta, policy)
     assert close(value.theta, other_value.theta, phi)
@@ -239,7 +239,8 @@ def test_moments_that_no_honest_agent_sends_do_not_stop_the_others():
     alone = Alone(workload())
     for _ in range(2):
         alone.exchange()
-    alone.theta[alone.groups["moments"][0]] = 1e8
+    for name in "second", "steps":
+        alone.theta[alone.groups[f"moments.{name}"][0]] = 1e8
     assert np.abs(alone.part("policy", alone.exchange().payload)).max() > 1e-6
 
 

@@ -147,6 +147,7 @@ def test_what_is_sampled_is_what_is_differentiated():
     assert actor.mode(row) == p.argmax()
 
 
+@pytest.mark.usefixtures("forked_workers")
 @pytest.mark.parametrize("estimator", ["gae", "reinforce", "a3c", "clipped", "natural"])
 def test_every_estimator_takes_pictures_and_a_run_is_repeatable(tmp_path, estimator):
     settings = {**SMALL, "estimator": estimator, "keep_reports": True}
@@ -218,10 +219,12 @@ def test_pictures_take_four_epochs_unless_others_are_asked_for():
     assert four == default != ten
 
 
-@pytest.mark.parametrize("settings", [{"eta": 0.1}, {"method": "afedppo"}], ids=["afedpg", "afedppo"])
+@pytest.mark.parametrize(
+    "settings", [{"eta": 0.1, "iterations": 60}, {"method": "afedppo", "iterations": 30}], ids=["afedpg", "afedppo"]
+)
 def test_corners_are_learned_from_pictures(settings):
     """Acting at random earns about a fourth."""
-    result = train("corners", **settings, agents=2, iterations=60, steps=128, make_env=make_corners)
+    result = train("corners", **settings, agents=2, steps=128, make_env=make_corners)
     best = max(evaluation.mean for evaluation in result.evaluations)
     assert best > 0.9 * Corners.STEPS
 

@@ -112,6 +112,7 @@ def test_the_papers_presets_are_computed_by_torch(preset: str) -> None:
     assert load_preset(preset.removesuffix(".paper"), "paper")["compute"] == "torch"
 
 
+@pytest.mark.usefixtures("forked_workers")
 def test_the_same_bits_with_any_workers_and_after_an_interruption(tmp_path: Path) -> None:
     settings = SMALL | {"agents": 3, "iterations": 6, "steps": 64, "compute": "native", "seed": 3}
     whole = train("CartPole-v1", out=tmp_path / "whole", **settings)

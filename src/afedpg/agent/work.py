@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 from afedpg.agent.baselines.linear import Baseline, LinearBaseline, NoBaseline
 from afedpg.agent.baselines.mlp import MlpBaseline
 from afedpg.agent.compute.choice import build_kernels, uses_kernels
+from afedpg.agent.estimators.checks import check_estimator, checked, flat, groups_of, initial_of, started
 from afedpg.agent.estimators.estimator import Estimator, Tools
 from afedpg.agent.estimators.shipped import SHIPPED
 from afedpg.agent.scaling import LARGEST, RETURNS, discounted_returns, reward_scale
@@ -29,7 +30,6 @@ from afedpg.export.policy_file import PolicyFile, contents
 from afedpg.messages import (
     OBSERVATIONS,
     AgentState,
-    Contribution,
     Evaluation,
     Exchange,
     Floats,
@@ -85,7 +85,7 @@ class EnvironmentWorkload:
         self._earlier: dict[int, Tools] = {}
         self.environments = Environments(config, make_env, sites=sites)
         self._agent = _for_observations(config, self.environments.observations)
-        self.estimator: Estimator = estimator or build("estimator", config.agent.estimator, SHIPPED)
+        self.estimator = check_estimator(estimator or build("estimator", config.agent.estimator, SHIPPED))
         self.policy = build_policy(config, self.environments, self.estimator, make_policy)
         self._native = uses_kernels(config, self.policy, self.estimator.value_network)
         observations = self.environments.observations
@@ -124,7 +124,7 @@ class EnvironmentWorkload:
         statistics |= {RETURNS: 1} if self._agent.scale_rewards else {}
         statistics |= self.estimator.statistics(self._tools)
         estimator = self.estimator
-        groups = estimator.groups(self._tools)
+        groups = groups_of(estimator, self._tools)
         return Exchange(groups, estimator.scalars, statistics, late_fetch=estimator.late_fetch)
 
     @property
@@ -145,11 +145,12 @@ class EnvironmentWorkload:
     def initial_theta(self) -> Vector:
         generator = stream(self._config.seed, "theta")
         policy = self.policy.initial_theta(generator)
-        return np.concatenate([policy, self.estimator.initial(self._tools, generator)])
+        return np.concatenate([policy, initial_of(self.estimator, self._tools, self.exchange.groups, generator)])
 
     def start(self, agent_id: int) -> AgentState:
         state = start_sampling(self.environments, self._config.seed, agent_id)
-        state |= self.estimator.start(self._tools, stream(self._config.seed, "baseline", agent_id))
+        generator = stream(self._config.seed, "baseline", agent_id)
+        state |= started(self.estimator, self.estimator.start(self._tools, generator))
         if self._agent.scale_rewards:
             state["discounted_return"] = np.zeros(1)
         return state
@@ -187,13 +188,14 @@ class EnvironmentWorkload:
         scaled = rollout
         if self._agent.scale_rewards:
             changed, moments[RETURNS], scaled = self._scaled(state, changed, task.statistics, rollout)
-        fitted, contribution = self.estimator.estimate(self._tools_at(task.version), state | changed, task, scaled)
+        answer = self.estimator.estimate(self._tools_at(task.version), state | changed, task, scaled)
+        fitted, contribution = checked(self.estimator, answer)
         if self.estimator.late_fetch:  # with its own, or an agent's second rollout would not be scaled at all
             fitted = {**fitted, **_statistics_to_state(with_own(task.statistics, moments), _OF_TASK)}
         report = Report(
             task_id=task.task_id,
             agent_id=task.agent_id,
-            payload=self._vector(contribution),
+            payload=flat(self.estimator, contribution, self.exchange.groups, self.parameters),
             version=task.version,
             moments={**moments, **contribution.moments},
             stats=Stats(rollout.steps, rollout.returns, rollout.lengths, {**extra, **contribution.extra}),
@@ -232,13 +234,6 @@ class EnvironmentWorkload:
         changed = {**changed, "discounted_return": np.array([ends])}
         rewards = np.clip(rollout.rewards / scale, -LARGEST, LARGEST)
         return changed, own, replace(rollout, rewards=rewards, reward_scale=scale)
-
-    def _vector(self, contribution: Contribution) -> Floats:
-        """Flat, group after group."""
-        vector = contribution.vector
-        if isinstance(vector, Mapping):
-            return np.concatenate([vector[group.name] for group in self.exchange.groups]).astype(np.float32)
-        return vector
 
     def evaluate(
         self, theta: Floats, statistics: Statistics, iteration: int, occasion: Occasion = "evaluation"

@@ -19,12 +19,16 @@ from itertools import pairwise
 from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.random import Generator
 from numpy.typing import NDArray
 
 from afedpg.compiled import fast_jit, jit
+from afedpg.messages import Floats, Vector
 from afedpg.policy.tanh import tanh
 
+Integers = NDArray[np.int64]
 LIMIT = 10.0  # deviations from the mean beyond which an observation is clipped
+_ZERO: Any = np.int64(0)  # typed: for a literal 0 `_add_rows` would be compiled a second time
 
 
 def aligned(count: int, dtype: Any = np.float32) -> NDArray[Any]:
@@ -38,7 +42,7 @@ def aligned(count: int, dtype: Any = np.float32) -> NDArray[Any]:
 class Network(NamedTuple):
     """What theta's numbers are to be taken for."""
 
-    sizes: NDArray[np.int64]  # observations, hidden layers, actions
+    sizes: Integers  # observations, hidden layers, actions
     tanh_layers: bool  # hidden activations: tanh, or ReLU
     squashed: bool  # a Gaussian's mean is tanh(MLP(x)), otherwise MLP(x)
 
@@ -51,31 +55,25 @@ def network_of(sizes: Sequence[int], activation: str = "relu", mean: str = "tanh
 class Scratch(NamedTuple):
     """Working memory of one forward pass; contents mean nothing between calls."""
 
-    outputs: NDArray[np.float32]  # [widest]
-    inputs: NDArray[np.float32]  # [widest] the non-zero inputs of a layer
-    rows: NDArray[np.int64]  # [widest] and the weight rows they belong to
+    outputs: Floats  # [widest]
+    inputs: Floats  # [widest] the non-zero inputs of a layer
+    rows: Integers  # [widest] and the weight rows they belong to
 
 
-def scratch_for(sizes: Sequence[int] | NDArray[np.int64]) -> Scratch:
+def scratch_for(sizes: Sequence[int] | Integers) -> Scratch:
     widest = int(max(sizes))
     return Scratch(aligned(widest), aligned(widest), np.empty(widest, np.int64))
 
 
-def parameter_count(sizes: Sequence[int] | NDArray[np.int64], log_std: bool) -> int:
+def parameter_count(sizes: Sequence[int] | Integers, log_std: bool) -> int:
     """Length of theta for the layer sizes (obs, hidden..., act)."""
     layers = sum((rows + 1) * columns for rows, columns in pairwise(sizes))
     return int(layers + (sizes[-1] if log_std else 0))
 
 
 @fast_jit
-def _add_rows(
-    weight: NDArray[np.float32],  # [in, out]
-    inputs: NDArray[np.float32],
-    rows: NDArray[np.int64],
-    count: int,
-    outputs: NDArray[np.float32],  # [out]
-) -> None:
-    """outputs += sum_k inputs[k] weight[rows[k]], for k < count."""
+def _add_rows(weight: Floats, inputs: Floats, rows: Integers, count: int, outputs: Floats) -> None:
+    """outputs [out] += sum_k inputs[k] weight[rows[k]], for k < count; weight [in, out]."""
     width = outputs.size
     k = 0
     while k + 8 <= count:
@@ -96,11 +94,9 @@ def _add_rows(
 
 
 @fast_jit
-def forward(
-    theta: NDArray[np.float32], network: Network, observation: NDArray[np.float32], scratch: Scratch
-) -> NDArray[np.float32]:
+def forward(theta: Floats, network: Network, observation: Floats, scratch: Scratch) -> Floats:
     """The last layer's outputs before any tanh or softmax: a view [act] of `scratch`."""
-    sizes, count = network.sizes, 0
+    sizes, count = network.sizes, _ZERO
     zero = np.float32(-2 if network.tanh_layers else 0)  # activations up to here add nothing: no tanh is below -1
     for i in range(sizes[0]):  # without a branch: which inputs are zero cannot be predicted
         scratch.inputs[count] = observation[i]
@@ -118,7 +114,7 @@ def forward(
         start = bias + columns
         if network.tanh_layers and layer < sizes.size - 2:
             tanh(outputs)
-        count = 0
+        count = _ZERO
         for j in range(columns):  # ReLU: what is not positive is left out; NaN stays
             scratch.inputs[count] = outputs[j]
             scratch.rows[count] = j
@@ -127,12 +123,7 @@ def forward(
 
 
 @jit
-def scale_observation(
-    raw: NDArray[np.float64],
-    mean: NDArray[np.float64],
-    deviation: NDArray[np.float64],
-    out: NDArray[np.float32],
-) -> None:
+def scale_observation(raw: Vector, mean: Vector, deviation: Vector, out: Floats) -> None:
     """(raw - mean)/deviation clipped to [-LIMIT, LIMIT], float64 until the last; with an empty `mean` raw as it is."""
     if mean.size == 0:
         for i in range(raw.size):
@@ -148,14 +139,7 @@ def scale_observation(
 
 
 @jit
-def to_environment(
-    action: NDArray[np.float32],
-    middle: NDArray[np.float64],
-    half: NDArray[np.float64],
-    low: NDArray[np.float32],
-    high: NDArray[np.float32],
-    out: NDArray[np.float32],
-) -> None:
+def to_environment(action: Floats, middle: Vector, half: Vector, low: Floats, high: Floats, out: Floats) -> None:
     """mid + half clip(u, -1, 1) in float64, rounded to what the environment is given. NaN stays NaN."""
     for i in range(action.size):
         u = action[i]
@@ -172,13 +156,7 @@ def to_environment(
 
 
 @fast_jit
-def mean_gaussian(
-    theta: NDArray[np.float32],
-    network: Network,
-    observation: NDArray[np.float32],
-    scratch: Scratch,
-    action: NDArray[np.float32],
-) -> None:
+def mean_gaussian(theta: Floats, network: Network, observation: Floats, scratch: Scratch, action: Floats) -> None:
     """Deterministic: action [act] = mean, in the policy's own units, unclipped."""
     outputs = forward(theta, network, observation, scratch)
     for i in range(action.size):
@@ -187,12 +165,7 @@ def mean_gaussian(
 
 @fast_jit
 def sample_gaussian(
-    theta: NDArray[np.float32],
-    network: Network,
-    observation: NDArray[np.float32],
-    generator: np.random.Generator,
-    scratch: Scratch,
-    action: NDArray[np.float32],
+    theta: Floats, network: Network, observation: Floats, generator: Generator, scratch: Scratch, action: Floats
 ) -> None:
     """action [act] = mean + exp(log_std) z, in the policy's own units, unclipped; z is drawn left to right."""
     mean_gaussian(theta, network, observation, scratch, action)
@@ -206,12 +179,7 @@ def sample_gaussian(
 
 @jit
 def mode_choices(
-    theta: NDArray[np.float32],
-    network: Network,
-    observation: NDArray[np.float32],
-    choices: NDArray[np.int64],
-    scratch: Scratch,
-    action: NDArray[np.int64],
+    theta: Floats, network: Network, observation: Floats, choices: Integers, scratch: Scratch, action: Integers
 ) -> None:
     """Deterministic: of each choice the first of the largest logits."""
     logits, start = forward(theta, network, observation, scratch), 0
@@ -226,14 +194,9 @@ def mode_choices(
 
 @jit
 def sample_choices(
-    theta: NDArray[np.float32],
-    network: Network,
-    observation: NDArray[np.float32],
-    choices: NDArray[np.int64],
-    generator: np.random.Generator,
-    scratch: Scratch,
-    action: NDArray[np.int64],
-) -> None:
+    theta: Floats, network: Network, observation: Floats, choices: Integers, generator: Generator, scratch: Scratch,
+    action: Integers,
+) -> None:  # fmt: skip
     """Of each choice an index with probability softmax of its logits."""
     logits, start = forward(theta, network, observation, scratch), 0
     for choice in range(choices.size):
@@ -242,7 +205,7 @@ def sample_choices(
 
 
 @jit
-def _draw(logits: NDArray[np.float32], generator: np.random.Generator) -> int:
+def _draw(logits: Floats, generator: Generator) -> int:
     """One uniform number through the inverse of the cumulated sum."""
     largest = logits[0]
     for i in range(1, logits.size):

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import math
 import operator
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import reduce
 from itertools import pairwise
@@ -239,3 +239,19 @@ def to_torch(array: NDArray[Any], dtype: torch.dtype, device: str = "cpu") -> Te
     copy = torch.empty(array.shape, dtype=dtype)
     copy.numpy()[...] = array
     return copy.to(device)
+
+
+def joined(parts: Sequence[Tensor | None], tensors: dict[str, Tensor]) -> Tensor:
+    """A derivative by each tensor, as theta's vector; zero where there is none."""
+    import torch
+
+    return torch.cat([
+        (torch.zeros_like(tensor) if part is None else part).reshape(-1)
+        for tensor, part in zip(tensors.values(), parts, strict=True)
+    ])  # fmt: skip
+
+
+def gradient_of(objective: Tensor, tensors: dict[str, Tensor]) -> Tensor:
+    import torch
+
+    return joined(torch.autograd.grad(objective, list(tensors.values()), allow_unused=True), tensors)

@@ -21,6 +21,11 @@ from afedpg.sampling.rollout import Rollout
 from afedpg.sampling.spaces import Observations
 from afedpg.seeding import freeze, stream, thaw
 
+SAMPLING = frozenset({  # the keys of an agent's state that samplers have
+    "noise_stream", "episode_stream", "total_steps", "episode_seed", "episode_actions", "episode_observation",
+    "episode_return",
+})  # fmt: skip
+
 
 class Sampler(Protocol):
     """Turns theta~ into a rollout. What it must remember of an agent lies in the agent's state, under its own names."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -11,13 +11,12 @@ from numpy.typing import NDArray
 from afedpg.messages import AgentState, Floats
 from afedpg.params import Layout
 from afedpg.policy.image import Image
-from afedpg.policy.mlp import Layers, leaves, to_torch
+from afedpg.policy.mlp import Layers, gradient_of, leaves, to_torch
 from afedpg.seeding import freeze, thaw
 
 if TYPE_CHECKING:
-    import torch
-
     from afedpg.agent.compute.kernels import CriticKernels, Learner
+    from afedpg.agent.compute.local_steps import Adam
 
 Row = NDArray[np.float64]
 MINIBATCHES = 8  # per pass
@@ -74,11 +73,9 @@ class MlpBaseline:
         )
         scaled = (targets - followed[0]) / (followed[1] + 1e-8)
         minibatches = min(MINIBATCHES, len(targets))
-        if self.kernels is not None:
-            how = Adam(self.rate, 0.0, DECAY, SQUARE_DECAY, EPSILON)
-            after = self.kernels.fit(before, how, observations, scaled, passes, minibatches)
-        else:
-            after = self._fit_in_torch(before, observations, scaled, passes, minibatches)
+        how = Adam(self.rate, 0.0, DECAY, SQUARE_DECAY, EPSILON)
+        fit = self._fit_in_torch if self.kernels is None else self.kernels.fit
+        after = fit(before, how, observations, scaled, passes, minibatches)
         return {
             "baseline": after.theta,
             "baseline_mean": after.first,
@@ -100,36 +97,22 @@ class MlpBaseline:
         return values
 
     def _fit_in_torch(
-        self, before: Learner, observations: Floats, targets: Row, passes: NDArray[np.int64], minibatches: int
+        self, before: Learner, how: Adam, observations: Floats, targets: Row, passes: NDArray[np.int64], parts: int
     ) -> Learner:
         import torch
 
-        flat, first, second = (
-            to_torch(vector, torch.float32, self.device) for vector in (before.theta, before.first, before.second)
-        )
-        steps, tensors = before.steps, leaves(self.layout, flat)
+        from afedpg.agent.compute.torch_steps import Moving
+
+        moving = Moving(before, how, self.device)
         x, y = (to_torch(array, torch.float32, self.device) for array in (observations, targets))
         for order in passes:
-            for rows in np.array_split(order, minibatches):
+            for rows in np.array_split(order, parts):
                 chosen = to_torch(rows, torch.int64, self.device)
+                tensors = leaves(self.layout, moving.theta)
                 error = self._network(tensors, x[chosen])[:, 0] - y[chosen]
-                gradients = torch.autograd.grad((error * error).mean(), list(tensors.values()))
-                steps += 1
-                self._adam(flat, torch.cat([g.reshape(-1) for g in gradients]), first, second, steps)
-        theta, mean, square = (vector.cpu().numpy().copy() for vector in (flat, first, second))
-        return replace(before, theta=theta, first=mean, second=square, steps=steps)
+                moving.step(gradient_of((error * error).mean(), tensors), 1.0)
+        return moving.learner()
 
     def _follow(self, before: Row, targets: Row) -> Row:
         now = np.array([targets.mean(), targets.std()])
         return MEMORY * before + (1 - MEMORY) * now if before.any() else now
-
-    def _adam(
-        self, flat: torch.Tensor, gradient: torch.Tensor, first: torch.Tensor, second: torch.Tensor, updates: int
-    ) -> None:
-        import torch
-
-        with torch.no_grad():
-            first.mul_(DECAY).add_(gradient, alpha=1 - DECAY)
-            second.mul_(SQUARE_DECAY).addcmul_(gradient, gradient, value=1 - SQUARE_DECAY)
-            deviation = (second / (1 - SQUARE_DECAY**updates)).sqrt_().add_(EPSILON)
-            flat.addcdiv_(first, deviation, value=-self.rate / (1 - DECAY**updates))

@@ -9,10 +9,8 @@ belongs to one thread: it holds the memory that a call works in.
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cache
 from typing import Any
 
 import numpy as np
@@ -22,7 +20,7 @@ from afedpg.agent.compute import objectives
 from afedpg.agent.compute.local_steps import STATISTICS, Adam, critic_steps, local_steps
 from afedpg.agent.compute.network import make_memory, make_shape, pack, unpack
 from afedpg.agent.compute.objectives import Clipped, Row
-from afedpg.compiled import is_cached
+from afedpg.compiled import say_if_compiling
 from afedpg.policy.forward import parameter_count
 
 CHUNK = 256  # rows at a time: the layers' outputs stay in the second cache, and a weight is read once per chunk
@@ -218,13 +216,6 @@ def optimize(
     told["value_loss"] /= max(told["critic_steps"], 1.0)
     after = [policy.take_learner(int(steps[0]), int(steps[2])), critic.take_learner(int(steps[1]), int(steps[3]))]
     return after[0], after[1], told
-
-
-@cache
-def say_if_compiling(needed: Any) -> None:
-    """One line, once, where this compiled function is not on the disk yet."""
-    if not is_cached(needed):
-        print("compiling the compute kernels, once on this machine (about 15 s)", file=sys.stderr, flush=True)
 
 
 # Compiled loops trust their indices; so whatever comes in is measured first.

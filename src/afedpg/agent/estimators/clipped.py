@@ -17,7 +17,6 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from afedpg.agent.estimators.advantage import Row, gae, standardized
 from afedpg.agent.estimators.average import Averaging
@@ -30,8 +29,6 @@ from afedpg.seeding import freeze, thaw
 
 if TYPE_CHECKING:  # compiled code is imported where something is computed: a server does without
     from afedpg.agent.compute.kernels import Learner
-    from afedpg.agent.compute.local_steps import Adam
-    from afedpg.agent.compute.objectives import Clipped as Objective
 
 EPSILON = 1e-5  # of Adam
 EPOCHS, EPOCHS_OF_PICTURES = 10, 4  # as others do on MuJoCo and on Atari; convolutions take most of a picture's time
@@ -79,13 +76,17 @@ class Clipped(Averaging):
 
     def groups(self, tools: Tools) -> tuple[Group, ...]:
         policy, value = tools.parameters, tools.critic_network.layout.size
-        kept = {"both": 2, "second": 1, "none": 0}[self.share]
+        kept = {"both": ("second", "first"), "second": ("second",), "none": ()}[self.share]
         kind = "step" if self.values == "added" else "parameters"
         groups = (
             Group("policy", policy, longest=self._longest(tools, policy)),
             Group("value", value, kind, self._longest(tools, value)),
         )
-        return (*groups, Group("moments", kept * (policy + value) + 2, "parameters")) if kept else groups
+        if not kept:
+            return groups
+        # Groups of their own, because their sizes differ by orders: squares of gradients, and thousands of steps.
+        moments = (Group(f"moments.{name}", policy + value, "parameters") for name in kept)
+        return (*groups, *moments, Group("moments.steps", 2, "parameters"))
 
     def _longest(self, tools: Tools, size: int) -> float:
         """A step of Adam moves a number by about its rate: a fit is as long as all its steps, and rarely longer."""
@@ -109,6 +110,7 @@ class Clipped(Averaging):
     def estimate(
         self, tools: Tools, state: AgentState, task: Task, rollout: Rollout
     ) -> tuple[AgentState, Contribution]:
+        from afedpg.agent.compute.kernels import optimize
         from afedpg.agent.compute.local_steps import Adam
         from afedpg.agent.compute.objectives import Clipped as Objective
         from afedpg.agent.estimators.torch_ppo import optimize_in_torch
@@ -130,20 +132,27 @@ class Clipped(Averaging):
         how = Adam(self._rate(tools, task) if fits else 0.0, self.max_norm, epsilon=EPSILON)
         # The kernels' error is the whole square, of which PPO takes half: what a gradient is compared with is doubled.
         rates = how, how._replace(rate=self.rate, max_norm=2 * self.max_norm, epsilon=2 * EPSILON)
-        work = optimize_in_torch if tools.kernels is None or tools.critic is None else _natively
-        policy, value, told = work(tools, learners, rates, joined, given, targets, passes, self.minibatch, self.max_kl)
+        what = (given, targets, passes, self.minibatch, self.max_kl)
+        if tools.kernels is None or tools.critic is None:
+            policy, value, told = optimize_in_torch(tools, learners, rates, joined, *what)
+        else:
+            policy, value, told = optimize(
+                tools.kernels, tools.critic, learners, rates, joined.observations, joined.actions, *what
+            )
         if not fits:
             policy, past = learners[0], {}
         if not (np.isfinite(policy.theta).all() and np.isfinite(value.theta).all()):
             (policy, value), past = learners, {}  # or the agent would act with it from now on
-        contribution = Contribution(
-            {
-                "policy": policy.theta - here.policy,
-                "value": value.theta - here.value if self.values == "added" else value.theta,
-                "moments": self._moments(policy, value),
-            },
-            extra={"kl": told["last_kl"], "clipped": told["clipped"]},
-        )
+        sent = {
+            "policy": policy.theta - here.policy,
+            "value": value.theta - here.value if self.values == "added" else value.theta,
+        }
+        if self.share == "both":
+            sent["moments.first"] = np.concatenate([policy.first, value.first])
+        if self.share != "none":
+            sent["moments.second"] = np.concatenate([policy.second, value.second])
+            sent["moments.steps"] = np.array([policy.steps, value.steps], np.float32)
+        contribution = Contribution(sent, extra={"kl": told["last_kl"], "clipped": told["clipped"]})
         new: AgentState = {"clipped_stream": freeze(shuffle), "clipped_fits": np.array([fits + 1])}
         own: AgentState = {"theta": policy.theta} if self.late_fetch else {}
         return {**past, **average, **new, **own}, contribution
@@ -181,11 +190,6 @@ class Clipped(Averaging):
             Learner(here.policy, first[:policy], second[:policy], *counts[0]),
             Learner(here.value, first[policy:], second[policy:], *counts[1]),
         )
-
-    def _moments(self, policy: Learner, value: Learner) -> Floats:
-        parts = [policy.second, value.second]
-        parts += [policy.first, value.first] if self.share == "both" else []
-        return np.concatenate([*parts, [policy.steps, value.steps]]).astype(np.float32)
 
     def _advantages(
         self, tools: Tools, state: AgentState, value: Floats, new: Rollout, rollout: Rollout
@@ -236,24 +240,3 @@ class Clipped(Averaging):
             cut_steps=cut_steps, cut_observations=cut_observations,
         )  # fmt: skip
         return joined, {**new, "window_cut_steps": cut_steps, "window_cut_observations": cut_observations}
-
-
-def _natively(
-    tools: Tools,
-    learners: tuple[Learner, Learner],
-    rates: tuple[Adam, Adam],
-    rollout: Rollout,
-    given: Objective,
-    targets: Row,
-    passes: NDArray[np.int64],
-    minibatch: int,
-    max_kl: float,
-) -> tuple[Learner, Learner, dict[str, float]]:
-    from afedpg.agent.compute.kernels import optimize
-
-    assert tools.kernels is not None
-    assert tools.critic is not None
-    return optimize(
-        tools.kernels, tools.critic, learners, rates, rollout.observations, rollout.actions, given, targets, passes,
-        minibatch, max_kl,
-    )  # fmt: skip

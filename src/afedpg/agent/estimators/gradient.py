@@ -6,14 +6,13 @@ computes that sum, in float32; otherwise torch does, in theta's own precision.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from afedpg.agent.estimators.advantage import Row, bootstrapped_returns, returns_from_start
-from afedpg.policy.mlp import MlpPolicy, Policy, leaves, to_torch
+from afedpg.policy.mlp import MlpPolicy, Policy, gradient_of, leaves, to_torch
 from afedpg.sampling.rollout import Rollout
 
 if TYPE_CHECKING:
@@ -48,7 +47,8 @@ def weighted_score(
         return kernels.score_gradient(theta, rollout.observations, rollout.actions, weights)
     tensors, observations, actions = inputs(policy, theta, rollout, device)
     log_prob = policy.log_prob(tensors, observations, actions)
-    return _gradient((log_prob * to_torch(weights, log_prob.dtype, device)).sum(), tensors)
+    weighted = log_prob * to_torch(weights, log_prob.dtype, device)
+    return gradient_of(weighted.sum(), tensors).cpu().numpy()
 
 
 def log_probs(
@@ -85,7 +85,7 @@ def a3c(
     error = returns - values[: rollout.steps]
     gain = policy.log_prob(tensors, observations, actions) * error.detach()
     gain = gain + entropy * policy.entropy(tensors, observations) - value_weight * error * error
-    return _gradient(gain.mean(), tensors)
+    return gradient_of(gain.mean(), tensors).cpu().numpy()
 
 
 def inputs(
@@ -98,21 +98,3 @@ def inputs(
     whole = np.issubdtype(rollout.actions.dtype, np.integer)
     actions = to_torch(rollout.actions, torch.int64 if whole else dtype, device)
     return tensors, to_torch(rollout.observations, dtype, device), actions
-
-
-def _gradient(objective: Tensor, tensors: dict[str, Tensor]) -> NDArray[Any]:
-    import torch
-
-    return flat(torch.autograd.grad(objective, list(tensors.values()), allow_unused=True), tensors)
-
-
-def flat(parts: Sequence[Tensor | None], tensors: dict[str, Tensor]) -> NDArray[Any]:
-    """A derivative by each tensor, as theta's vector; zero where there is none."""
-    import torch
-
-    rows = [
-        torch.zeros_like(tensor).reshape(-1) if part is None else part.reshape(-1)
-        for tensor, part in zip(tensors.values(), parts, strict=True)
-    ]
-    vector: NDArray[Any] = torch.cat(rows).detach().cpu().numpy()
-    return vector

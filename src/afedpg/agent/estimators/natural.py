@@ -17,10 +17,10 @@ from numpy.typing import NDArray
 
 from afedpg.agent.estimators.estimator import Tools
 from afedpg.agent.estimators.gae import Gae
-from afedpg.agent.estimators.gradient import advantage_gradient, flat, inputs
+from afedpg.agent.estimators.gradient import advantage_gradient, inputs
 from afedpg.config import option
 from afedpg.messages import AgentState, Contribution, Task, Vector
-from afedpg.policy.mlp import MlpPolicy
+from afedpg.policy.mlp import MlpPolicy, joined
 from afedpg.sampling.rollout import Rollout
 
 if TYPE_CHECKING:
@@ -110,6 +110,6 @@ def _curvature(outputs: Tensor, metric: Callable[[Tensor], Tensor], tensors: dic
                 pairs.append((part.reshape(-1) * piece).sum())
         slopes = torch.autograd.grad(torch.stack(pairs).sum(), u, retain_graph=True)[0]
         found = torch.autograd.grad(outputs, leaves, metric(slopes) / count, retain_graph=True, allow_unused=True)
-        return flat(found, tensors)
+        return joined(found, tensors).detach().cpu().numpy()
 
     return product

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
@@ -10,14 +10,14 @@ from numpy.typing import NDArray
 from afedpg.agent.compute.kernels import Learner
 from afedpg.agent.compute.local_steps import STATISTICS, Adam
 from afedpg.agent.compute.objectives import Clipped as Objective
+from afedpg.agent.compute.torch_steps import Moving
 from afedpg.agent.estimators.advantage import Row
 from afedpg.agent.estimators.estimator import Tools
 from afedpg.messages import Floats
-from afedpg.policy.mlp import leaves, to_torch
+from afedpg.policy.mlp import gradient_of, leaves, to_torch
 from afedpg.sampling.rollout import Rollout
 
 if TYPE_CHECKING:
-    import torch
     from torch import Tensor
 
 PICTURES = 64  # that go through the convolutions together: the planes of more leave the processor's cache
@@ -50,7 +50,7 @@ def optimize_in_torch(
     import torch
 
     device, dtype = tools.settings.device, torch.float32
-    policy, critic = (_Moving(learner, how, device) for learner, how in zip(learners, rates, strict=True))
+    policy, critic = (Moving(learner, how, device) for learner, how in zip(learners, rates, strict=True))
     network = tools.critic_network
     kind = dtype if tools.image is None else torch.uint8  # a window of pictures is four times as large in floats
     observations = to_torch(rollout.observations, kind, device)
@@ -70,13 +70,13 @@ def optimize_in_torch(
             if not stopped:
                 if given.entropy:
                     gain = gain + given.entropy * tools.policy.entropy(tensors, seen).mean()  # type: ignore[attr-defined]
-                policy.step(_gradient(gain, tensors), -1.0)
+                policy.step(gradient_of(gain, tensors), -1.0)
                 found["kl"] += kl
                 found["clipped"] += outside
                 found["policy_steps"] += 1
             tensors = leaves(network.layout, critic.theta)
             error = network(tensors, seen)[:, 0] - wanted[rows]
-            critic.step(_gradient((error * error).mean(), tensors), 1.0)
+            critic.step(gradient_of((error * error).mean(), tensors), 1.0)
             found["critic_steps"] += 1
     for name in ("kl", "clipped"):
         found[name] /= max(found["policy_steps"], 1.0)
@@ -93,50 +93,3 @@ def _clipped(log_ratio: Tensor, advantages: Tensor, clip: float) -> tuple[Tensor
         kl = float((ratio - 1 - log_ratio).mean())
         outside = float(((ratio - 1).abs() > clip).float().mean())
     return gain, kl, outside
-
-
-def _gradient(objective: Tensor, tensors: dict[str, Tensor]) -> Tensor:
-    import torch
-
-    parts = torch.autograd.grad(objective, list(tensors.values()), allow_unused=True)
-    return torch.cat([
-        (torch.zeros_like(tensor) if part is None else part).reshape(-1)
-        for tensor, part in zip(tensors.values(), parts, strict=True)
-    ])  # fmt: skip
-
-
-class _Moving:
-    """A flat vector and its Adam."""
-
-    def __init__(self, learner: Learner, how: Adam, device: str) -> None:
-        import torch
-
-        self.theta, self._first, self._second = (
-            to_torch(vector, torch.float32, device) for vector in (learner.theta, learner.first, learner.second)
-        )
-        self._how = how
-        self._steps, self._first_steps = learner.counts
-
-    def step(self, gradient: torch.Tensor, sign: float) -> None:
-        """Downhill with sign 1, uphill with -1."""
-        import torch
-
-        how = self._how
-        with torch.no_grad():
-            length = float(gradient.double().norm())
-            factor = sign * (how.max_norm / length if 0 < how.max_norm < length else 1.0)
-            gradient = factor * gradient
-            self._steps, self._first_steps = self._steps + 1, self._first_steps + 1
-            self._first.mul_(how.decay).add_(gradient, alpha=1 - how.decay)
-            self._second.mul_(how.square_decay).addcmul_(gradient, gradient, value=1 - how.square_decay)
-            deviation = (self._second / (1 - how.square_decay**self._steps)).sqrt_().add_(how.epsilon)
-            self.theta = self.theta.addcdiv(
-                self._first, deviation, value=-how.rate / (1 - how.decay**self._first_steps)
-            )
-
-    def learner(self) -> Learner:
-        def taken(vector: Any) -> Floats:
-            array: Floats = vector.cpu().numpy().copy()
-            return array
-
-        return Learner(taken(self.theta), taken(self._first), taken(self._second), self._steps, self._first_steps)

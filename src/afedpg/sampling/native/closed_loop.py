@@ -20,7 +20,7 @@ from afedpg.sampling.native.mujoco_library import (
     mj_rne_post_constraint,
     mj_step,
 )
-from afedpg.sampling.native.tasks.task import TRACKED, Measure, Reward, Terminated, World, write
+from afedpg.sampling.native.tasks.task import TRACKED, Action, Array, Measure, Reward, Terminated, World, write
 
 MJSTATE_TIME = 1
 # entries of `progress`
@@ -37,7 +37,7 @@ class Simulation(NamedTuple):
     time_limit: int  # environment steps after which an episode is truncated
     timestep: float
     contact_forces: bool
-    settings: NDArray[np.float64]
+    settings: Array
 
 
 class Acting(NamedTuple):
@@ -45,10 +45,10 @@ class Acting(NamedTuple):
 
     theta: NDArray[np.float32]
     network: Network
-    mean: NDArray[np.float64]  # [obs], or empty: observations as they are
-    deviation: NDArray[np.float64]
-    middle: NDArray[np.float64]  # [act] the environment's bounds
-    half: NDArray[np.float64]
+    mean: Array  # [obs], or empty: observations as they are
+    deviation: Array
+    middle: Array  # [act] the environment's bounds
+    half: Array
     low: NDArray[np.float32]
     high: NDArray[np.float32]
     scratch: Scratch
@@ -57,28 +57,28 @@ class Acting(NamedTuple):
 class Resets(NamedTuple):
     """How the next few episodes start."""
 
-    qpos: NDArray[np.float64]  # [n, nq]
-    qvel: NDArray[np.float64]  # [n, nv]
+    qpos: Array  # [n, nq]
+    qvel: Array  # [n, nv]
 
 
 class Buffers(NamedTuple):
     """A rollout being written; names as in `Rollout`."""
 
-    raw: NDArray[np.float64]  # [capacity + 1, obs] the row after the last step is the present observation
+    raw: Array  # [capacity + 1, obs] the row after the last step is the present observation
     observations: NDArray[np.float32]  # [capacity, obs]
     actions: NDArray[np.float32]  # [capacity, act]
     given: NDArray[np.float32]  # [capacity, act] what the environment got
-    rewards: NDArray[np.float64]
+    rewards: Array
     terminated: NDArray[np.bool_]
     truncated: NDArray[np.bool_]
     cut_steps: NDArray[np.int64]  # [capacity]
     cut_observations: NDArray[np.float32]  # [capacity, obs]; touched, and so paid for, only as far as there are cuts
-    returns: NDArray[np.float64]  # [capacity + 1] the entry after those of ended episodes is the running one's
+    returns: Array  # [capacity + 1] the entry after those of ended episodes is the running one's
     lengths: NDArray[np.int64]  # [capacity]
 
 
 @jit
-def simulate(world: World, simulation: Simulation, action: NDArray[np.float32], clock: NDArray[np.float64]) -> bool:
+def simulate(world: World, simulation: Simulation, action: NDArray[np.float32], clock: Array) -> bool:
     """One environment step. Whether MuJoCo found a NaN or a huge number and restarted the simulation, as it does.
 
     clock [1] is the simulation's time, which such a restart sets back to zero.
@@ -95,7 +95,7 @@ def simulate(world: World, simulation: Simulation, action: NDArray[np.float32], 
 
 
 @jit
-def reset(world: World, simulation: Simulation, qpos: NDArray[np.float64], qvel: NDArray[np.float64]) -> None:
+def reset(world: World, simulation: Simulation, qpos: Array, qvel: Array) -> None:
     mj_reset_data(simulation.model, simulation.data)
     write(qpos, world.qpos, 0)
     write(qvel, world.qvel, 0)
@@ -104,15 +104,9 @@ def reset(world: World, simulation: Simulation, qpos: NDArray[np.float64], qvel:
 
 @jit
 def replay(
-    observe: Measure,
-    world: World,
-    simulation: Simulation,
-    qpos: NDArray[np.float64],
-    qvel: NDArray[np.float64],
-    given: NDArray[np.float32],  # [n, act]
-    observation: NDArray[np.float64],
+    observe: Measure, world: World, simulation: Simulation, qpos: Array, qvel: Array, given: Action, observation: Array
 ) -> None:
-    """Back to mid-episode: reset, the same actions, and the observation there."""
+    """Back to mid-episode: reset, the same actions `given` [n, act], and the observation there."""
     clock = np.zeros(1)
     reset(world, simulation, qpos, qvel)
     for step in range(given.shape[0]):
@@ -200,14 +194,11 @@ def _cut(step: int, cuts: int, acting: Acting, buffers: Buffers) -> int:
 
 
 @jit
-def physics_only(
-    world: World,
-    simulation: Simulation,
-    resets: Resets,
-    given: NDArray[np.float32],  # [T, act]
-    ends: NDArray[np.bool_],  # [T] after which steps the next reset comes
-) -> None:
-    """The same physics as a rollout and nothing else: the limit that a sampler is measured against."""
+def physics_only(world: World, simulation: Simulation, resets: Resets, given: Action, ends: NDArray[np.bool_]) -> None:
+    """The same physics as a rollout and nothing else: the limit that a sampler is measured against.
+
+    `given` [T, act]; after the steps of `ends` [T] the next reset comes.
+    """
     following = 0
     for step in range(given.shape[0]):
         for i in range(given.shape[1]):

@@ -14,7 +14,7 @@ import numpy as np
 from numba.core.errors import NumbaError
 from numpy.typing import NDArray
 
-from afedpg.compiled import is_cached
+from afedpg.compiled import say_if_compiling
 from afedpg.messages import AgentState, Floats, Moments
 from afedpg.policy.forward import aligned, network_of, parameter_count, scratch_for
 from afedpg.policy.mlp import MlpPolicy, Policy
@@ -53,8 +53,7 @@ def native_sampler(environments: Environments, policy: Policy, steps: int, whole
         if has_task(type(live.env.unwrapped)) and parent_process() is None:  # workers need not repeat it
             print(f"the plain sampler is used, several times slower than the native one: {body}", file=sys.stderr)
         return body
-    if not is_cached(closed_loop.roll_out):
-        print("compiling the native sampler, once on this machine (about 10 s)", file=sys.stderr, flush=True)
+    say_if_compiling(closed_loop.roll_out)
     sampler = NativeSampler(environments, policy, steps, whole_episodes)
     try:
         sampler.warm_up(live, body)

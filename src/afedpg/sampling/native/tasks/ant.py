@@ -8,18 +8,17 @@ from typing import Any
 
 import mujoco
 import numpy as np
-from numpy.typing import NDArray
 
 from afedpg.compiled import jit
 from afedpg.sampling.native.tasks import task
-from afedpg.sampling.native.tasks.task import NativeTask, World, clip, control_cost, write
+from afedpg.sampling.native.tasks.task import Action, Array, NativeTask, World, clip, control_cost, write
 
 FORWARD, CONTROL, HEALTHY, ALWAYS_HEALTHY_REWARD, TERMINATE, SKIPPED, LOW_Z, HIGH_Z, BODY = range(9)
 CONTACT_COST, LOW_FORCE, HIGH_FORCE, FIRST_OBSERVED_BODY = range(9, 13)
 
 
 @task.measure
-def observe(world: World, settings: NDArray[np.float64], observation: NDArray[np.float64]) -> None:
+def observe(world: World, settings: Array, observation: Array) -> None:
     start = write(world.qpos[int(settings[SKIPPED]) :], observation, 0)
     start = write(world.qvel, observation, start)
     for body in range(int(settings[FIRST_OBSERVED_BODY]), world.cfrc_ext.shape[0]):
@@ -29,12 +28,12 @@ def observe(world: World, settings: NDArray[np.float64], observation: NDArray[np
 
 
 @task.measure
-def track(world: World, settings: NDArray[np.float64], tracked: NDArray[np.float64]) -> None:
+def track(world: World, settings: Array, tracked: Array) -> None:
     tracked[0] = world.xpos[int(settings[BODY]), 0]
 
 
 @jit
-def is_healthy(world: World, settings: NDArray[np.float64]) -> bool:
+def is_healthy(world: World, settings: Array) -> bool:
     for value in world.qpos:
         if not np.isfinite(value):
             return False
@@ -45,7 +44,7 @@ def is_healthy(world: World, settings: NDArray[np.float64]) -> bool:
 
 
 @jit
-def contact_cost(world: World, settings: NDArray[np.float64]) -> float:
+def contact_cost(world: World, settings: Array) -> float:
     total = 0.0
     for force in world.cfrc_ext.flat:
         total += clip(force, settings[LOW_FORCE], settings[HIGH_FORCE]) ** 2
@@ -53,13 +52,7 @@ def contact_cost(world: World, settings: NDArray[np.float64]) -> float:
 
 
 @task.reward
-def reward(
-    world: World,
-    settings: NDArray[np.float64],
-    before: NDArray[np.float64],
-    after: NDArray[np.float64],
-    action: NDArray[np.float32],
-) -> float:
+def reward(world: World, settings: Array, before: Array, after: Array, action: Action) -> float:
     velocity = (after[0] - before[0]) / world.dt
     rewarded = settings[ALWAYS_HEALTHY_REWARD] != 0 or is_healthy(world, settings)
     healthy_reward = settings[HEALTHY] if rewarded else 0.0
@@ -70,23 +63,16 @@ def reward(
 
 
 @task.terminated
-def terminated(world: World, settings: NDArray[np.float64]) -> bool:
+def terminated(world: World, settings: Array) -> bool:
     return settings[TERMINATE] != 0 and not is_healthy(world, settings)
-
-
-def _shared(env: Any, forward: float, always_healthy_reward: bool, body: int) -> Sequence[float]:
-    skipped = 2 if env._exclude_current_positions_from_observation else 0
-    return (
-        forward, env._ctrl_cost_weight, env._healthy_reward, always_healthy_reward, env._terminate_when_unhealthy,
-        skipped, *env._healthy_z_range, body,
-    )  # fmt: skip
 
 
 def _settings_v4(env: Any) -> Sequence[float]:
     torso = mujoco.mj_name2id(env.model, mujoco.mjtObj.mjOBJ_BODY, "torso")
     used = env._use_contact_forces
     return (
-        *_shared(env, 1.0, env._terminate_when_unhealthy, torso),
+        *task.upright_settings(env, 4, 2),
+        torso,
         env._contact_cost_weight if used else 0.0,
         *env._contact_force_range,
         0 if used else env.model.nbody,
@@ -96,7 +82,8 @@ def _settings_v4(env: Any) -> Sequence[float]:
 def _settings_v5(env: Any) -> Sequence[float]:
     body = env.data.body(env._main_body).id  # a name or a number
     return (
-        *_shared(env, env._forward_reward_weight, False, body),
+        *task.upright_settings(env, 5, 2),
+        body,
         env._contact_cost_weight,
         *env._contact_force_range,
         1 if env._include_cfrc_ext_in_observation else env.model.nbody,

@@ -6,26 +6,23 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-import numpy as np
-from numpy.typing import NDArray
-
 from afedpg.compiled import jit
 from afedpg.sampling.native.tasks import task
-from afedpg.sampling.native.tasks.task import NativeTask, World, clip, write
+from afedpg.sampling.native.tasks.task import Action, Array, NativeTask, World, clip, write
 
 FORWARD, CONTROL, HEALTHY, ALWAYS_HEALTHY_REWARD, TERMINATE, SKIPPED, LOW_Z, HIGH_Z = range(8)
 CONTACT_COST, LOW_COST, HIGH_COST, INERTIA, VELOCITY, ACTUATOR, CONTACT, FIRST_BODY, FIRST_JOINT = range(8, 17)
 
 
 @jit
-def write_bodies(values: NDArray[np.float64], first: int, observation: NDArray[np.float64], start: int) -> int:
+def write_bodies(values: Array, first: int, observation: Array, start: int) -> int:
     for body in range(first, values.shape[0]):
         start = write(values[body], observation, start)
     return start
 
 
 @task.measure
-def observe(world: World, settings: NDArray[np.float64], observation: NDArray[np.float64]) -> None:
+def observe(world: World, settings: Array, observation: Array) -> None:
     first = int(settings[FIRST_BODY])  # -v5 leaves out the world, whose rows are constant
     start = write(world.qpos[int(settings[SKIPPED]) :], observation, 0)
     start = write(world.qvel, observation, start)
@@ -40,7 +37,7 @@ def observe(world: World, settings: NDArray[np.float64], observation: NDArray[np
 
 
 @task.measure
-def track(world: World, settings: NDArray[np.float64], tracked: NDArray[np.float64]) -> None:
+def track(world: World, settings: Array, tracked: Array) -> None:
     """x of the centre of mass, from MuJoCo's xipos of the last substep, as Gymnasium has it."""
     weighted, mass = 0.0, 0.0
     for body in range(world.body_mass.size):
@@ -50,12 +47,12 @@ def track(world: World, settings: NDArray[np.float64], tracked: NDArray[np.float
 
 
 @jit
-def is_healthy(world: World, settings: NDArray[np.float64]) -> bool:
+def is_healthy(world: World, settings: Array) -> bool:
     return bool(settings[LOW_Z] < world.qpos[2] < settings[HIGH_Z])
 
 
 @jit
-def sum_of_squares(values: NDArray[np.float64]) -> float:
+def sum_of_squares(values: Array) -> float:
     total = 0.0
     for value in values.flat:
         total += value * value
@@ -63,13 +60,7 @@ def sum_of_squares(values: NDArray[np.float64]) -> float:
 
 
 @task.reward
-def reward(
-    world: World,
-    settings: NDArray[np.float64],
-    before: NDArray[np.float64],
-    after: NDArray[np.float64],
-    action: NDArray[np.float32],
-) -> float:
+def reward(world: World, settings: Array, before: Array, after: Array, action: Action) -> float:
     velocity = (after[0] - before[0]) / world.dt
     rewarded = settings[ALWAYS_HEALTHY_REWARD] != 0 or is_healthy(world, settings)
     healthy_reward = settings[HEALTHY] if rewarded else 0.0
@@ -81,29 +72,17 @@ def reward(
 
 
 @task.terminated
-def terminated(world: World, settings: NDArray[np.float64]) -> bool:
+def terminated(world: World, settings: Array) -> bool:
     return settings[TERMINATE] != 0 and not is_healthy(world, settings)
 
 
-def _shared(env: Any, version: int) -> Sequence[float]:
-    return (
-        env._forward_reward_weight,
-        env._ctrl_cost_weight,
-        env._healthy_reward,
-        version == 4 and env._terminate_when_unhealthy,  # -v4 pays it for the last step as well
-        env._terminate_when_unhealthy,
-        2 if env._exclude_current_positions_from_observation else 0,
-        *env._healthy_z_range,
-    )
-
-
 def _settings_v4(env: Any) -> Sequence[float]:
-    return *_shared(env, 4), 0, 0, 0, 1, 1, 1, 1, 0, 0
+    return *task.upright_settings(env, 4, 2), 0, 0, 0, 1, 1, 1, 1, 0, 0
 
 
 def _settings_v5(env: Any) -> Sequence[float]:
     return (
-        *_shared(env, 5), env._contact_cost_weight, *env._contact_cost_range,
+        *task.upright_settings(env, 5, 2), env._contact_cost_weight, *env._contact_cost_range,
         env._include_cinert_in_observation, env._include_cvel_in_observation,
         env._include_qfrc_actuator_in_observation, env._include_cfrc_ext_in_observation, 1, 6,
     )  # fmt: skip

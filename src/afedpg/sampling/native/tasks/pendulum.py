@@ -6,18 +6,17 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from afedpg.compiled import jit
 from afedpg.sampling.native.tasks import task
-from afedpg.sampling.native.tasks.task import NativeTask, World, clip, write
+from afedpg.sampling.native.tasks.task import Action, Array, NativeTask, World, clip, write
 
 PAID_AT_THE_END = 0  # InvertedPendulum-v4 pays its 1 for the last step as well
 HEALTHY, CONSTRAINTS = 1, 2  # of InvertedDoublePendulum: the bonus, and how many constraint forces are observed
 
 
 @task.measure
-def observe(world: World, settings: NDArray[np.float64], observation: NDArray[np.float64]) -> None:
+def observe(world: World, settings: Array, observation: Array) -> None:
     write(world.qvel, observation, write(world.qpos, observation, 0))
 
 
@@ -30,23 +29,17 @@ def has_fallen(world: World) -> bool:
 
 
 @task.terminated
-def terminated(world: World, settings: NDArray[np.float64]) -> bool:
+def terminated(world: World, settings: Array) -> bool:
     return has_fallen(world)
 
 
 @task.reward
-def reward(
-    world: World,
-    settings: NDArray[np.float64],
-    before: NDArray[np.float64],
-    after: NDArray[np.float64],
-    action: NDArray[np.float32],
-) -> float:
+def reward(world: World, settings: Array, before: Array, after: Array, action: Action) -> float:
     return 1.0 if settings[PAID_AT_THE_END] != 0 or not has_fallen(world) else 0.0
 
 
 @task.measure
-def observe_double(world: World, settings: NDArray[np.float64], observation: NDArray[np.float64]) -> None:
+def observe_double(world: World, settings: Array, observation: Array) -> None:
     observation[0] = world.qpos[0]
     for i in range(2):
         observation[1 + i] = np.sin(world.qpos[1 + i])
@@ -58,18 +51,12 @@ def observe_double(world: World, settings: NDArray[np.float64], observation: NDA
 
 
 @task.terminated
-def terminated_double(world: World, settings: NDArray[np.float64]) -> bool:
+def terminated_double(world: World, settings: Array) -> bool:
     return bool(world.site_xpos[0, 2] <= 1)
 
 
 @task.reward
-def reward_double(
-    world: World,
-    settings: NDArray[np.float64],
-    before: NDArray[np.float64],
-    after: NDArray[np.float64],
-    action: NDArray[np.float32],
-) -> float:
+def reward_double(world: World, settings: Array, before: Array, after: Array, action: Action) -> float:
     x, y = world.site_xpos[0, 0], world.site_xpos[0, 2]  # of the tip
     paid = settings[PAID_AT_THE_END] != 0 or not y <= 1
     bonus = settings[HEALTHY] if paid else 0.0
@@ -78,12 +65,12 @@ def reward_double(
     return float(bonus - distance_penalty - velocity_penalty)
 
 
-def _reset_v4(env: Any, generator: np.random.Generator) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+def _reset_v4(env: Any, generator: np.random.Generator) -> tuple[Array, Array]:
     qpos = env.init_qpos + generator.uniform(low=-0.01, high=0.01, size=env.model.nq)
     return qpos, env.init_qvel + generator.uniform(low=-0.01, high=0.01, size=env.model.nv)
 
 
-def _reset_double_v4(env: Any, generator: np.random.Generator) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+def _reset_double_v4(env: Any, generator: np.random.Generator) -> tuple[Array, Array]:
     qpos = env.init_qpos + generator.uniform(low=-0.1, high=0.1, size=env.model.nq)
     return qpos, env.init_qvel + generator.standard_normal(env.model.nv) * 0.1
 

@@ -6,29 +6,20 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-import numpy as np
-from numpy.typing import NDArray
-
 from afedpg.sampling.native.tasks import task
-from afedpg.sampling.native.tasks.task import NativeTask, World, control_cost, write
+from afedpg.sampling.native.tasks.task import Action, Array, NativeTask, World, control_cost, write
 
 FORWARD, CONTROL, SKIPPED = range(3)
 
 
 @task.measure
-def observe(world: World, settings: NDArray[np.float64], observation: NDArray[np.float64]) -> None:
+def observe(world: World, settings: Array, observation: Array) -> None:
     start = write(world.qpos[int(settings[SKIPPED]) :], observation, 0)
     write(world.qvel, observation, start)
 
 
 @task.reward
-def reward(
-    world: World,
-    settings: NDArray[np.float64],
-    before: NDArray[np.float64],
-    after: NDArray[np.float64],
-    action: NDArray[np.float32],
-) -> float:
+def reward(world: World, settings: Array, before: Array, after: Array, action: Action) -> float:
     velocity = (after[0] - before[0]) / world.dt
     return float(settings[FORWARD] * velocity - control_cost(settings[CONTROL], action))
 

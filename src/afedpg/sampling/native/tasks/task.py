@@ -22,26 +22,29 @@ from afedpg.compiled import first_class, jit
 
 TRACKED = 8  # numbers a task may carry from one step to the next
 
+Array = NDArray[np.float64]
+Action = NDArray[np.float32]
+
 
 class World(NamedTuple):
     """MuJoCo's own arrays, by their MuJoCo names; views, so they always show the present."""
 
     dt: float  # seconds per environment step: timestep x frame_skip
-    qpos: NDArray[np.float64]  # [nq]
-    qvel: NDArray[np.float64]  # [nv]
-    ctrl: NDArray[np.float64]  # [nu]
-    qfrc_actuator: NDArray[np.float64]  # [nv]
-    qfrc_constraint: NDArray[np.float64]  # [nv]
-    sensordata: NDArray[np.float64]  # [nsensordata]
-    xpos: NDArray[np.float64]  # [nbody, 3]
-    xquat: NDArray[np.float64]  # [nbody, 4]
-    xipos: NDArray[np.float64]  # [nbody, 3]
-    subtree_com: NDArray[np.float64]  # [nbody, 3]
-    cinert: NDArray[np.float64]  # [nbody, 10]
-    cvel: NDArray[np.float64]  # [nbody, 6]
-    cfrc_ext: NDArray[np.float64]  # [nbody, 6] up to date only where the task asks for contact forces
-    site_xpos: NDArray[np.float64]  # [nsite, 3]
-    body_mass: NDArray[np.float64]  # [nbody] of the model
+    qpos: Array  # [nq]
+    qvel: Array  # [nv]
+    ctrl: Array  # [nu]
+    qfrc_actuator: Array  # [nv]
+    qfrc_constraint: Array  # [nv]
+    sensordata: Array  # [nsensordata]
+    xpos: Array  # [nbody, 3]
+    xquat: Array  # [nbody, 4]
+    xipos: Array  # [nbody, 3]
+    subtree_com: Array  # [nbody, 3]
+    cinert: Array  # [nbody, 10]
+    cvel: Array  # [nbody, 6]
+    cfrc_ext: Array  # [nbody, 6] up to date only where the task asks for contact forces
+    site_xpos: Array  # [nsite, 3]
+    body_mass: Array  # [nbody] of the model
 
 
 types: Any = numba_types
@@ -51,11 +54,9 @@ _MEASURE = types.void(_WORLD, _ROW, _ROW)
 _REWARD = types.float64(_WORLD, _ROW, _ROW, _ROW, types.float32[::1])
 _TERMINATED = types.boolean(_WORLD, _ROW)
 
-Measure = Callable[[World, NDArray[np.float64], NDArray[np.float64]], None]
-Reward = Callable[
-    [World, NDArray[np.float64], NDArray[np.float64], NDArray[np.float64], NDArray[np.float32]], float
-]  # fmt: skip
-Terminated = Callable[[World, NDArray[np.float64]], bool]
+Measure = Callable[[World, Array, Array], None]
+Reward = Callable[[World, Array, Array, Array, Action], float]
+Terminated = Callable[[World, Array], bool]
 
 
 def measure(function: Measure) -> Measure:
@@ -71,7 +72,7 @@ def terminated(function: Terminated) -> Terminated:
     return first_class(_TERMINATED, function)
 
 
-Reset = Callable[[Any, np.random.Generator], tuple[NDArray[np.float64], NDArray[np.float64]]]
+Reset = Callable[[Any, np.random.Generator], tuple[Array, Array]]
 
 
 @dataclass(frozen=True)
@@ -89,23 +90,23 @@ class NativeTask:
 
 
 @measure
-def track_nothing(world: World, settings: NDArray[np.float64], tracked: NDArray[np.float64]) -> None:
+def track_nothing(world: World, settings: Array, tracked: Array) -> None:
     """For tasks whose reward looks at the present only."""
 
 
 @measure
-def track_root(world: World, settings: NDArray[np.float64], tracked: NDArray[np.float64]) -> None:
+def track_root(world: World, settings: Array, tracked: Array) -> None:
     """The first coordinate: x of the root joint."""
     tracked[0] = world.qpos[0]
 
 
 @terminated
-def never_terminated(world: World, settings: NDArray[np.float64]) -> bool:
+def never_terminated(world: World, settings: Array) -> bool:
     return False
 
 
 @jit
-def control_cost(weight: float, action: NDArray[np.float32]) -> float:
+def control_cost(weight: float, action: Action) -> float:
     """weight |action|^2 in float32 and in numpy's own order of addition, as Gymnasium gets it for float32 actions."""
     cost: float = np.float64(np.float32(weight) * _sum_of_squares(action))
     return cost
@@ -143,23 +144,34 @@ def clip(value: float, low: float, high: float) -> float:
 
 
 @jit
-def write(values: NDArray[np.float64], target: NDArray[np.float64], start: int) -> int:
+def write(values: Array, target: Array, start: int) -> int:
     """Copy values into the target from `start` on; where the next ones go."""
     for i in range(values.size):
         target[start + i] = values[i]
     return start + values.size
 
 
-def uniform_reset(env: Any, generator: np.random.Generator) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+def upright_settings(env: Any, version: int, hidden_positions: int) -> tuple[float, ...]:
+    """Of tasks that pay for staying healthy, in this order; the height has bounds. Ant-v4 has no weight of velocity."""
+    return (
+        getattr(env, "_forward_reward_weight", 1.0),
+        env._ctrl_cost_weight,
+        env._healthy_reward,
+        version == 4 and env._terminate_when_unhealthy,  # -v4 pays it for the last step as well
+        env._terminate_when_unhealthy,
+        hidden_positions if env._exclude_current_positions_from_observation else 0,
+        *env._healthy_z_range,
+    )
+
+
+def uniform_reset(env: Any, generator: np.random.Generator) -> tuple[Array, Array]:
     """Both positions and velocities off by uniform noise of the environment's scale."""
     scale = env._reset_noise_scale
     qpos = env.init_qpos + generator.uniform(low=-scale, high=scale, size=env.model.nq)
     return qpos, env.init_qvel + generator.uniform(low=-scale, high=scale, size=env.model.nv)
 
 
-def gaussian_velocity_reset(
-    env: Any, generator: np.random.Generator
-) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+def gaussian_velocity_reset(env: Any, generator: np.random.Generator) -> tuple[Array, Array]:
     """Positions off by uniform, velocities by Gaussian noise."""
     scale = env._reset_noise_scale
     qpos = env.init_qpos + generator.uniform(low=-scale, high=scale, size=env.model.nq)

@@ -6,26 +6,23 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-import numpy as np
-from numpy.typing import NDArray
-
 from afedpg.compiled import jit
 from afedpg.sampling.native.tasks import task
-from afedpg.sampling.native.tasks.task import NativeTask, World, clip, control_cost, write
+from afedpg.sampling.native.tasks.task import Action, Array, NativeTask, World, clip, control_cost, write
 
 FORWARD, CONTROL, HEALTHY, ALWAYS_HEALTHY_REWARD, TERMINATE, SKIPPED = range(6)
 LOW_Z, HIGH_Z, LOW_ANGLE, HIGH_ANGLE, BOUNDED_STATE, LOW_STATE, HIGH_STATE = range(6, 13)
 
 
 @task.measure
-def observe(world: World, settings: NDArray[np.float64], observation: NDArray[np.float64]) -> None:
+def observe(world: World, settings: Array, observation: Array) -> None:
     start = write(world.qpos[int(settings[SKIPPED]) :], observation, 0)
     for i in range(world.qvel.size):
         observation[start + i] = clip(world.qvel[i], -10.0, 10.0)
 
 
 @jit
-def within(values: NDArray[np.float64], low: float, high: float) -> bool:
+def within(values: Array, low: float, high: float) -> bool:
     """Strictly, and NaN is not."""
     inside = True
     for value in values:
@@ -34,7 +31,7 @@ def within(values: NDArray[np.float64], low: float, high: float) -> bool:
 
 
 @jit
-def is_healthy(world: World, settings: NDArray[np.float64]) -> bool:
+def is_healthy(world: World, settings: Array) -> bool:
     z, angle = world.qpos[1], world.qpos[2]
     if not (settings[LOW_Z] < z < settings[HIGH_Z] and settings[LOW_ANGLE] < angle < settings[HIGH_ANGLE]):
         return False
@@ -45,13 +42,7 @@ def is_healthy(world: World, settings: NDArray[np.float64]) -> bool:
 
 
 @task.reward
-def reward(
-    world: World,
-    settings: NDArray[np.float64],
-    before: NDArray[np.float64],
-    after: NDArray[np.float64],
-    action: NDArray[np.float32],
-) -> float:
+def reward(world: World, settings: Array, before: Array, after: Array, action: Action) -> float:
     velocity = (after[0] - before[0]) / world.dt
     rewarded = settings[ALWAYS_HEALTHY_REWARD] != 0 or is_healthy(world, settings)
     healthy_reward = settings[HEALTHY] if rewarded else 0.0
@@ -59,20 +50,14 @@ def reward(
 
 
 @task.terminated
-def terminated(world: World, settings: NDArray[np.float64]) -> bool:
+def terminated(world: World, settings: Array) -> bool:
     return settings[TERMINATE] != 0 and not is_healthy(world, settings)
 
 
 def _settings(env: Any, version: int) -> Sequence[float]:
     state_range = getattr(env, "_healthy_state_range", None)
     return (
-        env._forward_reward_weight,
-        env._ctrl_cost_weight,
-        env._healthy_reward,
-        version == 4 and env._terminate_when_unhealthy,  # -v4 pays it for the last step as well
-        env._terminate_when_unhealthy,
-        1 if env._exclude_current_positions_from_observation else 0,
-        *env._healthy_z_range,
+        *task.upright_settings(env, version, 1),
         *env._healthy_angle_range,
         *((0, 0, 0) if state_range is None else (1, *state_range)),
     )
