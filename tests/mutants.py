@@ -36,6 +36,7 @@ KERNELS = "tests/server/test_kernels.py"
 SCHEDULES = "tests/server/test_schedules.py"
 ROBUST = "tests/server/test_robust.py"
 DEFENCES = "tests/server/test_defences.py"
+BOUNDED = "tests/server/test_bounded.py"
 LIES = "tests/attacks/test_attack_reports.py"
 WORLDS = "tests/attacks/test_attack_worlds.py"
 OMNISCIENT = "tests/attacks/test_attack_omniscient.py"
@@ -67,6 +68,9 @@ KEYWORDS = "tests/engine/test_keywords.py not mypy"
 BEST = "tests/engine/test_best.py"
 CALLBACKS = "tests/engine/test_callbacks.py"
 EXTEND = "tests/engine/test_extend.py"
+VALUES = "tests/parts/test_values.py"
+BROKEN = "tests/parts/test_broken_aggregators.py"
+ESTIMATORS = "tests/parts/test_broken_estimators.py"
 
 
 @dataclass(frozen=True)
@@ -114,7 +118,7 @@ MUTANTS = [
            KERNELS),
     Mutant("multiply-adds are fused in the step", "server/kernels.py",
            "@jit\ndef mix(", "@fast_jit\ndef mix(", KERNELS),
-    Mutant("a zero gradient is mixed in", "server/fold.py", "if moves:", "if True:", LAWS),
+    Mutant("a zero gradient is mixed in", "server/fold.py", "if moves and", "if", LAWS),
     Mutant("squares underflow in the norm", "server/kernels.py",
            "return _scaled_norm(vector, _ENLARGED)", "pass", KERNELS),
     Mutant("the norm in float32", "server/kernels.py",
@@ -158,7 +162,29 @@ MUTANTS = [
            "weights[self.kept_out(gaps)] = 0.0", "pass", DEFENCES),
     Mutant("one agent's word for all of them", "server/defences.py",
            "coordinate_median(rows, np.ones(len(rows))).tolist()", "rows[-1].tolist()", DEFENCES),
+    Mutant("bounded: nothing is shortened", "server/defences.py",
+           "clip_factor(lengths[row], self.factor * lower_median(votes))", "1.0", BOUNDED),
+    Mutant("bounded: the longest lie goes as far as is allowed", "server/defences.py",
+           "lower_median(votes)) ** 2", "lower_median(votes))", BOUNDED),
+    Mutant("bounded: the longest lie is the usual length", "server/defences.py", "lower_median(votes)", "votes.max()",
+           BOUNDED),
+    Mutant("bounded: of two the longer is usual", "server/robust.py", "(values.size - 1) // 2", "values.size // 2",
+           BOUNDED),
+    Mutant("bounded: zeros have a vote", "server/defences.py", "lengths[lengths > 0]", "lengths", BOUNDED),
+    Mutant("bounded: the first is compared with itself", "server/defences.py",
+           "min(FEWEST, agents) if here.iteration < HELD * agents else 0", "0", BOUNDED),
+    Mutant("bounded: a group waits for the silent for ever", "server/defences.py",
+           "min(FEWEST, agents) if here.iteration < HELD * agents else 0", "min(FEWEST, agents)", BOUNDED),
+    Mutant("bounded: values are as long as they are far from zero", "server/defences.py",
+           "distance(here.theta[place], given.vector[place])", "norm(given.vector[place])", BOUNDED),
+    Mutant("bounded: values are taken over whole", "server/fold.py", "factor * rule.mixing(here)", "rule.mixing(here)",
+           BOUNDED),
+    Mutant("bounded: what waits is a step the old way", "server/fold.py", " and factor != 0", "", BOUNDED),
+    Mutant("one agent's statistics are rounded", "server/moments.py",
+           "return parts[0]  # to the bit what merging gives", "pass", f"{BOUNDED} statistics"),
     # Agents that lie.
+    Mutant("random moments leave Adam's steps", "agent/attacks/reports.py",
+           "place=slice(ends[mine[0]], ends[mine[-1] + 1])", "place=slice(ends[mine[0]], ends[mine[0] + 1])", LIES),
     Mutant("everybody lies", "engine/attacked.py",
            "if task.agent_id in self.liars and", "if", LIES),
     Mutant("a liar's noise is the same every time", "agent/attacks/reports.py",
@@ -180,8 +206,7 @@ MUTANTS = [
     Mutant("false drift is honest", "agent/attacks/reports.py",
            "scalars={**report.scalars, **self.ends}", "scalars=report.scalars", LIES),
     Mutant("random values reach the policy", "agent/attacks/reports.py",
-           "return replace(self, place=slice(start, start + group.size))",
-           "return replace(self, place=slice(0, start + group.size))", LIES),
+           "place=slice(ends[mine[0]], ends[mine[-1] + 1])", "place=slice(0, ends[mine[-1] + 1])", LIES),
     # Schedules.
     Mutant("linear decay over the version", "server/schedules.py",
            "1 - iteration / total", "1 - version / total", SCHEDULES),
@@ -206,7 +231,7 @@ MUTANTS = [
     Mutant("a message goes one way", "engine/timing.py", "2 * self.latency", "self.latency", TIME),
     # The aggregators of other methods.
     Mutant("a gap that is met for a moment counts", "experiments/contests.py",
-           "                    reached = None\n", "                    pass\n", "tests/experiments/test_contests.py"),
+           "                reached = None\n", "                pass\n", "tests/experiments/test_contests.py"),
     Mutant("a return that one evaluation meets counts", "experiments/contests.py",
            "len(recent) == EVALUATION_WINDOW and ", "", "tests/experiments/test_contests.py whole_training"),
     Mutant("a time that was never reached is not enough data", "experiments/rivals.py",
@@ -358,7 +383,7 @@ MUTANTS = [
            "result = self._done.pop(job.key)", "result = self._done.pop(next(iter(self._done)))",
            f"{BITS} workers_change"),
     Mutant("what an agent says of its failure is lost on the way from a worker", "engine/crew.py",
-           "ConfigError if isinstance(error, ConfigError) else AfedpgError)", "RuntimeError)",
+           "next(kinds, AfedpgError))", "RuntimeError)",
            f"{BITS} kills_every"),
     Mutant("the lookahead is evaluated", "runs/session.py",
            "return Evaluated(server.theta.astype(np.float32)", "return Evaluated(server.theta_lookahead",
@@ -422,6 +447,27 @@ MUTANTS = [
            "tests/record/test_checkpoint.py whatever"),
     Mutant("edited settings are taken as they are", "record/agreement.py",
            "if name not in _MAY_CHANGE:", "if False:", "tests/engine/test_edited_settings.py named"),
+    # Parts of one's own.
+    Mutant("a changed default is not noticed", "runs/parts.py",
+           "if made.get(key) != values.get(key):", "if False:", VALUES),
+    Mutant("defaults are not stored", "runs/parts.py", ", *value_entries(config)))", "))", f"{VALUES} another"),
+    Mutant("fields that nobody can set are taken", "runs/parts.py",
+           "        parts.check_fields(kind, name, parts.load(kind, file, name))\n", "", f"{VALUES} without"),
+    Mutant("an aggregator writes to what it is given", "server/guards.py",
+           "Given(given.report, read_only(given.vector), given.norm)", "given", f"{BROKEN} none"),
+    Mutant("a step that is not finite is the agents' fault", "server/guards.py",
+           "if not math.isfinite(new.factor * length):", "if False:", f"{BROKEN} step"),
+    Mutant("a guard loses the factor", "server/guards.py",
+           "return Direction(new.vector, new.factor, length)", "return Direction(new.vector, 1.0, length)",
+           "tests/server/test_guards.py"),
+    Mutant("a kept report may vanish unsaid", "server/guards.py",
+           "if len(memory.kept) + used < before", "if len(memory.kept) + used < 0", f"{BROKEN} kept_report"),
+    Mutant("an estimator overwrites the library's arrays", "agent/estimators/checks.py",
+           "if key in RESERVED or key.startswith(RESERVED_STARTS):", "if False:", ESTIMATORS),
+    Mutant("a group of another length is sent", "agent/estimators/checks.py",
+           "if np.shape(vector[group.name]) != (group.size,):", "if False:", ESTIMATORS),
+    Mutant("a worker does not say that a part is broken", "engine/crew.py",
+           "(ConfigError, BrokenPart)", "(ConfigError,)", f"{ESTIMATORS} worker"),
     # What compiled code is given.
     Mutant("act takes any shape", "export/policy_file.py",
            "if _batch_size(self.observation_space, observation) is not None:", "if False:", f"{POLICY} act_takes"),
@@ -543,8 +589,15 @@ MUTANTS = [
     Mutant("a server makes the sampler that it never uses", "agent/work.py",
            'if config.engine != "grpc" or make_policy', "if True or make_policy",
            "tests/compute/test_imports.py whatever"),
-    Mutant("a server keeps the compiler in memory", "commands/network.py",
-           "next(arrivals).bit_count() == 1", "next(arrivals) < 0", "tests/compute/test_imports.py lets_go"),
+    Mutant("servers and agents keep the compiler in memory", "compiled.py",
+           'numba.core.event.register("numba:compiler_lock", _ReleaseCompiler())', "pass",
+           "tests/compute/test_imports.py lets_go"),
+    Mutant("the compiler is let go of while it is in use", "compiled.py",
+           "idle = self._count == 0", "idle = True", "tests/compute/test_imports.py lets_go"),
+    Mutant("every compiled part says that it compiles", "compiled.py",
+           "@cache\ndef _say_compiling", "def _say_compiling", "tests/native/test_native_cache.py one_line"),
+    Mutant("compiled code is loaded together with what compiles it", "compiled.py",
+           "if found is None else found", "if True else found", "tests/native/test_native_cache.py kernels"),
     Mutant("a fast caller makes an exact function fast", "compiled.py",
            '"error_model": "numpy", "fastmath": False}', '"error_model": "numpy"}', f"{KERNELS} fast_caller"),
     # Activation and mean.
@@ -563,7 +616,8 @@ MUTANTS = [
            "return USUAL | described if", "return described if", f"{POLICY} neither"),
     # The asynchronous PPO learner.
     Mutant("clipped: the policy's Adam counts the critic's steps", "agent/estimators/clipped.py",
-           "[policy.steps, value.steps]", "[value.steps, value.steps]", f"{CLIPPED} as_long"),
+           "np.array([policy.steps, value.steps], np.float32)", "np.array([value.steps, value.steps], np.float32)",
+           f"{CLIPPED} as_long"),
     Mutant("clipped: shared moments have no bound", "agent/estimators/clipped.py",
            "np.clip(here.moments[: zeros.size], 0, longest**2)", "here.moments[: zeros.size]",
            f"{CLIPPED} honest"),
@@ -589,8 +643,8 @@ MUTANTS = [
            "min(1.0, group.longest / norm(vector))", "1.0", "tests/server/test_aggregators.py shortened"),
     Mutant("clipped: a fit that is not finite is sent", "agent/estimators/clipped.py",
            "(policy, value), past = learners, {}", "pass", f"{CLIPPED} finite"),
-    Mutant("clipped: torch does not bound the gradient", "agent/estimators/torch_ppo.py",
-           "how.max_norm / length if 0 < how.max_norm < length else 1.0", "1.0", f"{CLIPPED} alike"),
+    Mutant("clipped: torch does not bound the gradient", "agent/compute/torch_steps.py",
+           "how.max_norm / length if how.max_norm < length else 1.0", "1.0", f"{CLIPPED} alike"),
     Mutant("clipped: torch's policy goes on however far away", "agent/estimators/torch_ppo.py",
            "kl, 0 < max_kl < kl", "kl, False", f"{CLIPPED} alike"),
     Mutant("the discounted return begins anew with every rollout", "agent/scaling.py",

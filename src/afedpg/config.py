@@ -6,14 +6,13 @@ A field's `help` is what `afedpg train --help` prints. Imports neither numpy nor
 from __future__ import annotations
 
 import dataclasses
-import typing
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
 from afedpg.errors import ConfigError
-from afedpg.options import coerce
+from afedpg.options import coerce, hints_of
 from afedpg.options import option as option
 
 SHORT_NAMES = {
@@ -33,6 +32,7 @@ SINGLE_AGENT = ("pg", "pg-plain")  # baselines of one agent
 ESTIMATORS = ("gae", "reinforce", "a3c", "clipped", "natural")
 AGGREGATORS = (
     "each", "all", "rennala", "malenia", "fedbuff", "fedasync", "ringmaster", "newest", "clip-centred", "slots",
+    "bounded",
 )  # fmt: skip
 CODECS = ("float32",)
 ATTACKS = (
@@ -211,6 +211,9 @@ class Config:
     seed: int = option(0, "seeds everything that is random", at_least=0, term=True)
     engine: str = option("virtual", "what decides when agents and server meet", ENGINES)
     dimension: int = option(10, "quadratic: number of parameters", at_least=1, at_most=1 << 28, term=True)
+    batch: int = option(
+        1, "synthetic problems: samples that one gradient is the mean of", at_least=1, at_most=1 << 20, term=True
+    )
     noise: float = option(1.0, "quadratic: deviation of the gradient's noise", at_least=0, at_most=1e9, term=True)
     optima: tuple[float, ...] = option(
         (), "quadratic: the optima of agents 0, 1, ... in turn; without any, all have 1", at_least=-1e9, at_most=1e9,
@@ -245,8 +248,8 @@ class Config:
 
     @property
     def report_steps(self) -> int:
-        """Environment steps of one report, nominally: T, a segment of it, or one draw of a synthetic problem."""
-        return 1 if self.synthetic else self.agent.segment or self.agent.steps
+        """Environment steps of one report, nominally: T, a segment of it, or the draws of a synthetic problem."""
+        return self.batch if self.synthetic else self.agent.segment or self.agent.steps
 
     @property
     def gradients(self) -> int:
@@ -295,7 +298,7 @@ def options() -> Iterator[tuple[str | None, dataclasses.Field[Any]]]:
 
 
 def hint_of(section: str | None, name: str) -> Any:
-    return typing.get_type_hints(SECTIONS[section] if section else Config)[name]
+    return hints_of(SECTIONS[section] if section else Config)[name]
 
 
 def from_settings(settings: Mapping[str, Any], base: Config = Config()) -> Config:

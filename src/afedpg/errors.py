@@ -20,6 +20,6 @@ class Unwelcome(AfedpgError):
 
 
 class BrokenPart(AfedpgError):
-    """A part of the user's own answered what no step can be made of. Raised in the middle of a server step, which is
-    then left half done: the state is not stored.
+    """A part of the user's own answered what nothing can be made of. A rule and an aggregator answer in the middle of a
+    server step, which is then left half done: the state is not stored.
     """

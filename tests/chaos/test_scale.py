@@ -41,7 +41,7 @@ def test_the_accounting_agrees_with_the_wire(tmp_path: Path, parameters: int, gr
 
 
 def test_five_hundred_agents_stay_connected_for_a_minute() -> None:
-    assert hold(500, 60.0)["subject"] == 500
+    assert hold(500, 60.0) == 500
 
 
 def test_an_agent_is_light_and_idles_quietly(tmp_path: Path) -> None:

@@ -8,6 +8,7 @@ nothing is imported twice.
 from __future__ import annotations
 
 import argparse
+import importlib
 import json
 import os
 import resource
@@ -58,6 +59,11 @@ TRIED = {
 ODD_PARTS = (
     ":", "::", "x:=", "x.py:", ".py:X", "nosuch.py:X", "binary.py:X", "folder.py:X", "empty.py:X", "raises.py:X",
     "number.py:X:power=1", "x.py:X:power=" + "1" * 5000, "\x1b[31m.py:\x1b[31m", "two\nlines.py:X", "x" * 300 + ".py:X",
+)  # fmt: skip
+LOADED = (
+    "afedpg.agent.work", "afedpg.bench.server", "afedpg.experiments.reproduce", "afedpg.runs.check",
+    "afedpg.runs.evaluate", "afedpg.runs.replay", "afedpg.runs.train", "afedpg.runs.tune", "afedpg.terminal.progress",
+    "cryptography.x509", "scipy.linalg", "tensorboard.summary.v1",
 )  # fmt: skip
 NO_TIME = ("-1", "nan", "1e300", "1" + "0" * 30)  # as seconds
 
@@ -158,6 +164,8 @@ def _be(line: list[str], place: Path, said: Path) -> None:
 
 def _load() -> None:
     """What the commands import, once; gRPC aside, which does not survive a fork."""
+    for name in LOADED:
+        importlib.import_module(name)
 
 
 if __name__ == "__main__":

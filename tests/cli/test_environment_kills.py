@@ -50,6 +50,7 @@ def test_kill_9_with_native_kernels(task, workers, start_command, tmp_path):
         kills -= survive(start_command, tmp_path / str(attempt), settings, workers, kills, moments, task, longest=1.5)
 
 
+@pytest.mark.usefixtures("forked_workers")
 @pytest.mark.parametrize("task", TASKS if KILLS else ["Pendulum-v1"])
 def test_workers_change_nothing(task):
     settings = settings_of(task) | {"iterations": 6}

@@ -21,7 +21,7 @@ from afedpg import replay, train
 from afedpg.record import checkpoint
 from afedpg.record.database import read_arrivals, read_table
 
-DEFENCES = ("slots", "clip-centred")
+DEFENCES = ("slots", "clip-centred", "bounded")
 KILLS = int(os.environ.get("AFEDPG_KILLS", "4"))
 
 

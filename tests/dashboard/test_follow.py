@@ -336,8 +336,10 @@ def test_refused_reports_are_counted_by_reason(tmp_path):
     small_run(tmp_path / "run")
     base = Database(tmp_path / "run" / "run.db")
     for number in range(7):
-        base.add_rejected(1000 + number, 1.5, 3, number % 2, f"gradient: norm {number}.5e+12 is above the bound 1e+09")
-    base.add_rejected(2000, 2.0, 4, 1, "<script>alert(1)</script>")
+        base.add_event(
+            "rejected", 1000 + number, 1.5, 3, number % 2, f"gradient: norm {number}.5e+12 is above the bound 1e+09"
+        )
+    base.add_event("rejected", 2000, 2.0, 4, 1, "<script>alert(1)</script>")
     base.close()
     rejected = followed(tmp_path).changes("")["rejected"]
     assert rejected["count"] == 8
@@ -355,7 +357,7 @@ def test_unused_contributions_are_counted_as_they_come(tmp_path):
     assert found["unused"] == len(unused) > 5
     assert found["agents"]["unused"] == [unused.count(agent) for agent in range(3)]
     base = Database(tmp_path / "run" / "run.db")
-    base.add_unused(10**6, 99.0, 20, 1, "delay 1")
+    base.add_event("unused", 10**6, 99.0, 20, 1, "delay 1")
     base.close()
     run._read()
     again = run.changes("")

@@ -52,6 +52,7 @@ def make_cartpole(agent_id):
     return gymnasium.make("CartPole-v1")
 
 
+@pytest.mark.usefixtures("forked_workers")
 @pytest.mark.parametrize("workers", [1, 2])
 def test_a_policy_of_ones_own(tmp_path, workers):
     run, own = tmp_path / "run", Own(make_policy=Tiny)
@@ -154,6 +155,7 @@ def make_endless(agent_id):
     return Endless()
 
 
+@pytest.mark.usefixtures("forked_workers")
 @pytest.mark.parametrize("workers", [1, 2])
 def test_a_bad_setting_is_one_wherever_it_is_found(tmp_path, workers):
     """Resuming would bring the same: it is not offered."""

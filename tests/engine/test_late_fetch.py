@@ -64,6 +64,7 @@ def small(task, more, **settings):
     return train(task, **(SMALL | more | settings))
 
 
+@pytest.mark.usefixtures("forked_workers")
 @each
 def test_workers_and_replay_give_the_same_bits(task, more, tmp_path):
     """With values among theta's groups, and both statistics in every report."""

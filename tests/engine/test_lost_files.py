@@ -24,6 +24,7 @@ from afedpg.record.database import Database, read_arrivals
 from afedpg.record.journal import Journal
 from afedpg.runs.live_session import Parts, keep_record, new_parts, restored_parts
 from afedpg.runs.parts import Own, configure
+from afedpg.runs.requests import StoredRun
 from afedpg.server.state import to_tree
 
 AGENTS = 3
@@ -74,7 +75,7 @@ class Run:
 def go_on(run: Path, **how: Any) -> tuple[tuple[int, bytes], list[str]]:
     """Where a resumed server stands, and what it was warned of."""
     folder, told = folders.open_run(run), []
-    parts = restored_parts(folder, folder.config(), Own(), None, told.append, **how)
+    parts = restored_parts(StoredRun(folder, warn=told.append, **how), folder.config())
     parts.federation.close()
     return (parts.federation.server.gradients, parts.federation.server.theta.tobytes()), told
 

@@ -70,6 +70,16 @@ CASES = {
         "attack": "adaptive",
         "attackers": (0, 3),
     },
+    "bounded, a fast liar": {
+        "agents": 4,
+        "iterations": 20,
+        "aggregator": "bounded",
+        "attack": "scaled-sign-flip",
+        "attackers": (1,),
+        "timing": "list",
+        "speeds": (1.0, 0.1, 1.0, 2.0),
+        "drop": {"2": 9.5},
+    },
     "fedpg-attack": {"agents": 3, "iterations": 20, "attack": "fedpg-attack", "attackers": (2,)},
     "mdp": {"task": "softmax-mdp", "method": "afedpg", "agents": 3, "iterations": 30, "silent": (1,)},
 }
@@ -120,6 +130,7 @@ def test_replay_and_recompute_agree(settings, tmp_path):
     assert folded.events >= result.gradients
 
 
+@pytest.mark.usefixtures("forked_workers")
 @pytest.mark.parametrize("method", ["afedpg", "fedpg"])
 def test_workers_change_nothing(method):
     theta = [run(CASES[method], workers=workers).sha256 for workers in (1, 2, 3)]

@@ -170,7 +170,8 @@ NO_PARTS = (  # of which a server may not name any
     "float32:power=1", "gae:power=1", "gae:power=" + "1" * 5000, "gae:" + "power=[" * 3000, "gae:x=1979-05-27,=",
 )  # fmt: skip
 UNSOUND = {
-    "seed": (-1, 2**64, 10**400), "dimension": (0, 2**40), "noise": (-1, 1e300, float("nan")), "steps": (0, 2**40),
+    "seed": (-1, 2**64, 10**400), "dimension": (0, 2**40), "batch": (0, 2**40), "noise": (-1, 1e300, float("nan")),
+    "steps": (0, 2**40),
     "optima": ([1e300], [None], "12", 1.0),
     "log_std": (-1e3, 1e3), "hidden": ([0], [2**40], [1] * 1000, [2**16] * 3, "64"), "baseline_hidden": ([2**17],),
     "gamma": (0, 1.5, 10**400), "gae_lambda": (-1, 2), "baseline_rate": (0, 1e9), "baseline_epochs": (0, 10**9),

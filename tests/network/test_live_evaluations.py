@@ -24,6 +24,7 @@ from afedpg.record.database import read_arrivals, read_evaluations, read_table
 from afedpg.runs import live_session
 from afedpg.runs.live_session import Parts, keep_record, new_parts, restored_parts, run_live
 from afedpg.runs.parts import Own, configure
+from afedpg.runs.requests import StoredRun
 from afedpg.runs.session import Result
 
 SETTINGS = {"agents": 1, "iterations": 50, "evaluate_every": 10, "engine": "local"}
@@ -101,7 +102,7 @@ def new(out: Path, on_arrival: OnArrival | None = None, own: Own = Own(), **sett
 
 def restored(out: Path, own: Own = Own()) -> Parts:
     folder = folders.open_run(out)
-    return restored_parts(folder, folder.config(), own, None, lambda text: None)
+    return restored_parts(StoredRun(folder, own), folder.config())
 
 
 def evaluated(out: Path) -> list[int]:

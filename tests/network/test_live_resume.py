@@ -16,7 +16,8 @@ from afedpg.record import folder as folders
 from afedpg.record import journal as journals
 from afedpg.runs import live_session
 from afedpg.runs.live_session import restored_parts
-from afedpg.runs.parts import Own, configure
+from afedpg.runs.parts import configure
+from afedpg.runs.requests import NewRun, StoredRun
 from afedpg.runs.serve import Place, resume_server, run_server
 from afedpg.runs.train import resume
 
@@ -29,7 +30,7 @@ def test_nothing_is_read_while_an_old_server_may_still_write(tmp_path: Path, mon
     folder = folders.open_run(tmp_path / "run")
     monkeypatch.setattr(live_session, "_fold_again", lambda *arguments: pytest.fail("read without the lock"))
     with folder.lock(), pytest.raises(AfedpgError, match="is being written by another process"):
-        resume_server(folder, HERE, engine="local")
+        resume_server(StoredRun(folder), HERE, engine="local")
 
 
 @pytest.mark.parametrize("broken", ["_fold_again", "Restart"])  # before the recorder is there, and after
@@ -42,7 +43,7 @@ def test_a_resume_that_fails_leaves_no_lock(tmp_path: Path, monkeypatch: pytest.
 
     monkeypatch.setattr(live_session, broken, fail)
     with pytest.raises(OSError, match="the disk is gone"):
-        resume_server(folder, HERE, engine="local")
+        resume_server(StoredRun(folder), HERE, engine="local")
     folder.lock().release()
 
 
@@ -64,7 +65,7 @@ def test_a_server_that_cannot_open_leaves_no_folder(tmp_path: Path, place: Calla
     with socket.create_server(("127.0.0.1", 0)) as other:
         where = place(tmp_path, other.getsockname()[1])
         with pytest.raises(ConfigError, match=r"is the port taken|nobody\.txt|nothing"):
-            run_server(configure("quadratic", None, SETTINGS), where, tmp_path / "run")
+            run_server(NewRun(configure("quadratic", None, SETTINGS), out=tmp_path / "run"), where)
     assert not (tmp_path / "run").exists()
 
 
@@ -72,7 +73,7 @@ def test_a_server_without_a_folder_gives_its_port_back(tmp_path: Path) -> None:
     port, keeper = reserved_port()
     (tmp_path / "run").write_text("")
     with keeper, pytest.raises(ConfigError, match="exists"):
-        run_server(configure("quadratic", None, SETTINGS), Place(f"127.0.0.1:{port}"), tmp_path / "run")
+        run_server(NewRun(configure("quadratic", None, SETTINGS), out=tmp_path / "run"), Place(f"127.0.0.1:{port}"))
     socket.create_server(("127.0.0.1", port)).close()
 
 
@@ -80,7 +81,7 @@ def test_a_resume_that_cannot_open_leaves_no_lock(tmp_path: Path) -> None:
     afedpg.train("quadratic", **SETTINGS, out=tmp_path / "run")
     folder = folders.open_run(tmp_path / "run")
     with socket.create_server(("127.0.0.1", 0)) as other, pytest.raises(ConfigError, match="is the port taken"):
-        resume_server(folder, Place(f"127.0.0.1:{other.getsockname()[1]}"), engine="local")
+        resume_server(StoredRun(folder), Place(f"127.0.0.1:{other.getsockname()[1]}"), engine="local")
     folder.lock().release()
 
 
@@ -89,7 +90,7 @@ def test_a_server_goes_on_with_no_run_of_another_engine(tmp_path: Path, engine: 
     afedpg.train("quadratic", agents=1, iterations=10, engine=engine, out=tmp_path / "run")
     before = contents(tmp_path / "run")
     with pytest.raises(ConfigError, match=f"a run of --engine {engine}"):
-        resume_server(folders.open_run(tmp_path / "run"), HERE)
+        resume_server(StoredRun(folders.open_run(tmp_path / "run")), HERE)
     assert contents(tmp_path / "run") == before
 
 
@@ -108,21 +109,21 @@ def test_who_goes_on_with_other_versions_is_told_so_once(
     if how == "resume":
         resume(tmp_path / "run", warn=told.append)
     else:
-        resume_server(folders.open_run(tmp_path / "run"), HERE, warn=told.append, engine="local")
+        resume_server(StoredRun(folders.open_run(tmp_path / "run"), warn=told.append), HERE, engine="local")
     assert told == [f"numpy {now['numpy']} -> 9.9: the bits may differ from an uninterrupted run"]
 
 
 def test_a_federation_with_own_parts_is_resumed_with_them(tmp_path: Path) -> None:
     afedpg.train("quadratic", **SETTINGS, eta=lambda k, v: 0.01, out=tmp_path / "run")
     with pytest.raises(ConfigError, match=r"own parts: eta: .*<lambda> #\w+; given were: none"):
-        resume_server(folders.open_run(tmp_path / "run"), HERE, engine="local")
+        resume_server(StoredRun(folders.open_run(tmp_path / "run")), HERE, engine="local")
 
 
 def test_the_runs_clock_goes_on_with_the_restart(tmp_path: Path) -> None:
     """Also where the checkpoint is the last that happened, as after an orderly stop."""
     done = afedpg.train("quadratic", **SETTINGS, out=tmp_path / "run")
     folder = folders.open_run(tmp_path / "run")
-    parts = restored_parts(folder, folder.config(), Own(), None, lambda text: None)
+    parts = restored_parts(StoredRun(folder), folder.config())
     parts.federation.close()
     *before, (_, restarted, event) = journals.read(folder.journal)
     assert isinstance(event, Restart)
@@ -136,6 +137,6 @@ def test_the_run_it_began_with_is_not_needed_again(tmp_path: Path) -> None:
     done = afedpg.train("quadratic", **SETTINGS, from_run=str(tmp_path / "first"), out=tmp_path / "run")
     (tmp_path / "first").rename(tmp_path / "moved")
     folder = folders.open_run(tmp_path / "run")
-    parts = restored_parts(folder, folder.config(), Own(), None, lambda text: None)
+    parts = restored_parts(StoredRun(folder), folder.config())
     parts.federation.close()
     assert parts.federation.server.theta.tobytes() == done.theta.tobytes()

@@ -84,7 +84,7 @@ def test_unused_reports_have_a_column_where_there_are_any(tmp_path: Path, capsys
     assert "unused" not in capsys.readouterr().out.splitlines()[0]
     base = Database(tmp_path / "one" / "run.db")
     for sequence in range(3):
-        base.add_unused(sequence, 1.0, 7, 1, "late: its round closed 2 iterations ago")
+        base.add_event("unused", sequence, 1.0, 7, 1, "late: its round closed 2 iterations ago")
     document["agents"][1]["unused"] = 3
     base.note("status", json.dumps(document))
     base.close()

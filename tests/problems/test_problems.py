@@ -151,3 +151,24 @@ def test_an_older_state_of_a_problems_agent_is_gone_on_from_with_other_draws() -
     lives = [state, *(workload.renew(state, life) for life in (1, 2, 3, 1 << 40))]
     lives.append(workload.renew(lives[1], 2))  # a second life of the first, which is not the third
     assert len({life["draws"].tobytes() for life in lives}) == 6
+
+
+@each
+@given(batch=st.integers(2, 40), rounds=st.integers(1, 4), seed=seeds)
+@settings(max_examples=10)
+def test_a_batch_is_the_mean_of_as_many_gradients_of_the_same_draws(problem, batch, rounds, seed):
+    """Also across the end of a block of draws, which are 8 for the widest problem."""
+    single, several = ProblemWorkload(problem, seed), ProblemWorkload(problem, seed, steps=batch)
+    one, many = single.start(0), several.start(0)
+    task = Task(TaskId(0, 1), 0, some_theta(problem, seed).astype(np.float32), 0)
+    for _ in range(rounds):
+        reports = []
+        for _ in range(batch):
+            one, report = single.work(one, task)
+            reports.append(report)
+        many, told = several.work(many, task)
+        mean = np.mean([report.payload for report in reports], axis=0, dtype=np.float64)
+        np.testing.assert_allclose(told.payload, mean, rtol=1e-6)
+        assert told.payload.dtype == np.float32
+        assert told.stats.returns == tuple(report.stats.returns[0] for report in reports)
+        assert told.stats.steps == batch

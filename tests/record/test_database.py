@@ -100,8 +100,8 @@ def test_rewinding_and_running_again_gives_the_same_rows(tmp_path: Path) -> None
     def run(base: Database, start: int, stop: int) -> None:
         for number in range(start, stop):
             base.add_arrivals([arrival(number + 1)], number / 8)
-            base.add_rejected(2 * number, number / 8, number, 1, "not finite")
-            base.add_wait(2 * number + 1, number / 8, number, 2)
+            base.add_event("rejected", 2 * number, number / 8, number, 1, "not finite")
+            base.add_event("waits", 2 * number + 1, number / 8, number, 2)
             evaluate(base, number + 1)
             evaluate(base, number + 1, "deterministic")
 

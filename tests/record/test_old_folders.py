@@ -17,7 +17,7 @@ from afedpg.record import checkpoint
 from afedpg.record import folder as folders
 from afedpg.runs.evaluate import evaluate_run
 from afedpg.runs.live_session import restored_parts
-from afedpg.runs.parts import Own
+from afedpg.runs.requests import StoredRun
 
 FOLDERS = Path(__file__).parent / "folders_of_0_1_0"
 VIRTUAL = ["afedpg-virtual", "a3c-virtual"]
@@ -56,7 +56,7 @@ def test_its_policy_is_loaded_and_evaluated(folder):
 @pytest.mark.parametrize("folder", ["fedpg-grpc"], indirect=True)
 def test_a_federation_killed_within_a_round_stands_where_it_stood(folder):
     run = folders.open_run(folder)
-    parts = restored_parts(run, run.config(), Own(), None, lambda text: None)
+    parts = restored_parts(StoredRun(run), run.config())
     parts.federation.close()
     server = parts.federation.server
     assert (server.gradients, server.iteration, server.epoch) == (18, 6, 1)

@@ -91,7 +91,7 @@ def draw(curves: dict[Key, list[Curve]]) -> Figure:
                 mean = over_samples([smoothed(curve) for curve in mine])
                 all_agents = Mean(mean.x * key.agents, mean.values)
                 label = key.method.label
-                plotting.curve(panel, all_agents, plotting.METHOD_COLORS[label], label, plotting.line_of(label))
+                all_agents.draw(panel, plotting.METHOD_COLORS[label], label, plotting.line_of(label))
         panel.set_title(f"{task}, {_seeds([len(mine) for key, mine in curves.items() if key.task == task])}")
         plotting.thousands(panel)
         panel.set_xlabel("samples of all agents")

@@ -12,8 +12,6 @@ the zeros that pad a layer to vectors. Time is the thread's own processor time.
 
 from __future__ import annotations
 
-import statistics
-import time
 from collections.abc import Callable, Sequence
 from itertools import pairwise
 from typing import Any
@@ -28,7 +26,7 @@ from afedpg.agent.compute.local_steps import Adam
 from afedpg.agent.compute.objectives import Clipped
 from afedpg.agent.compute.products import Flat, Matrix, multiply
 from afedpg.bench.compute_torch import TorchSide
-from afedpg.bench.rows import compared
+from afedpg.bench.rows import compared, processor_seconds
 from afedpg.compiled import fast_jit
 from afedpg.errors import ConfigError
 from afedpg.policy.forward import aligned
@@ -43,23 +41,16 @@ Operations = dict[str, tuple[Callable[[], Any], Callable[[], Any], float]]  # ou
 
 
 def run(tasks: Sequence[str] = NETWORKS, rounds: int = 9) -> list[dict[str, Any]]:
-    """Rows {benchmark, task, subject, reference, ratio, ...}; prints a table on the way."""
+    """Rows {benchmark, task, subject, reference, ratio, ...}, printed on the way."""
     torch.set_num_threads(1)
     sizes = [_hidden(task) for task in tasks]
     rows: list[dict[str, Any]] = []
-    print(f"{'microseconds':<34}{LIMIT:>18}{OURS:>18}{USUAL:>12}{'ours/limit':>12}{'ours/torch':>12}")
     for task, hidden in zip(tasks, sizes, strict=True):
         operations = _operations(hidden, STEPS.get(task, 1024))
         for name, speeds in _measure(operations, rounds).items():
-            label = f"{task}, {name}"
-            mine = [compared("compute", label, OURS, other, speeds[OURS], speeds[other]) for other in (LIMIT, USUAL)]
-            took = [1e6 / statistics.median(speeds[side]) for side in (LIMIT, OURS, USUAL)]
-            print(
-                f"{label:<34}{took[0]:>18,.1f}{took[1]:>18,.1f}{took[2]:>12,.1f}"
-                f"{mine[0]['ratio']:>12.2f}{mine[1]['ratio']:>12.2f}",
-                flush=True,
-            )
-            rows += mine
+            for reference in (LIMIT, USUAL):
+                label, both = f"{task}, {name}", (speeds[OURS], speeds[reference])
+                rows.append(compared("compute", label, OURS, reference, *both, "per second"))
     return rows
 
 
@@ -77,21 +68,14 @@ def _measure(operations: Operations, rounds: int) -> dict[str, dict[str, list[fl
     for name, sides in operations.items():
         for side, work in zip((OURS, USUAL), sides[:2], strict=True):
             work()  # compiles, and warms caches and allocators
-            repeats[name, side] = 1 + int(SHORTEST / _seconds(work, 1))
+            repeats[name, side] = 1 + int(SHORTEST / processor_seconds(work, 1))
     for _ in range(rounds):
         peak = multiply_adds_per_second()
         for name, (ours, usual, multiply_adds) in operations.items():
             speeds[name][LIMIT].append(peak / multiply_adds)
             for side, work in ((OURS, ours), (USUAL, usual)):
-                speeds[name][side].append(1 / _seconds(work, repeats[name, side]))
+                speeds[name][side].append(1 / processor_seconds(work, repeats[name, side]))
     return speeds
-
-
-def _seconds(work: Callable[[], Any], repeats: int) -> float:
-    start = time.thread_time()
-    for _ in range(repeats):
-        work()
-    return (time.thread_time() - start) / repeats
 
 
 @fast_jit
@@ -110,7 +94,7 @@ def multiply_adds_per_second() -> float:
     a, b, c = aligned(ROWS * depth), aligned(depth * COLUMNS), aligned(ROWS * COLUMNS)
     a[:], b[:], c[:] = 1e-3, 1e-3, 0
     _peak_loop(a, b, c, depth, 1)
-    best = min(_seconds(lambda: _peak_loop(a, b, c, depth, times), 1) for _ in range(5))
+    best = min(processor_seconds(lambda: _peak_loop(a, b, c, depth, times), 1) for _ in range(5))
     return ROWS * COLUMNS * depth * times / best
 
 

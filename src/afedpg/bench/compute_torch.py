@@ -22,7 +22,7 @@ class TorchSide:
         self, sizes: Sequence[int], theta: NDArray[Any], values: NDArray[Any], observations: NDArray[Any],
         actions: NDArray[Any], given: Clipped, targets: NDArray[Any], minibatches: NDArray[np.int64],
     ) -> None:  # fmt: skip
-        self._mean, self._critic = _network(sizes, theta), _network((*sizes[:-1], 1), values)
+        self._mean, self._critic = network_of(sizes, theta), network_of((*sizes[:-1], 1), values)
         self._log_std = torch.nn.Parameter(torch.tensor(theta[-sizes[-1] :]))
         self._policy = [*self._mean.parameters(), self._log_std]
         self._observations, self._actions = torch.tensor(observations), torch.tensor(actions)
@@ -77,7 +77,10 @@ class TorchSide:
         return -0.5 * (z * z).sum(1) - self._log_std.sum() - actions.shape[1] * HALF_LOG_TWO_PI
 
 
-def _network(sizes: Sequence[int], theta: NDArray[Any]) -> torch.nn.Sequential:
+def network_of(
+    sizes: Sequence[int], theta: NDArray[Any], between: type[torch.nn.Module] = torch.nn.Tanh
+) -> torch.nn.Sequential:
+    """The layers that theta begins with."""
     modules: list[torch.nn.Module] = []
     at = 0
     for inputs, outputs in pairwise(sizes):
@@ -85,6 +88,6 @@ def _network(sizes: Sequence[int], theta: NDArray[Any]) -> torch.nn.Sequential:
         weight, bias = np.split(theta[at : at + (inputs + 1) * outputs].copy(), [inputs * outputs])
         linear.weight.data = torch.from_numpy(weight.reshape(inputs, outputs).T.copy())
         linear.bias.data = torch.from_numpy(bias)
-        modules += [linear, torch.nn.Tanh()]
+        modules += [linear, between()]
         at += (inputs + 1) * outputs
     return torch.nn.Sequential(*modules[:-1])

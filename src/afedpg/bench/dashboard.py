@@ -13,7 +13,6 @@ import contextlib
 import gzip
 import json
 import shutil
-import statistics
 import subprocess
 import sys
 import tempfile
@@ -23,6 +22,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+from afedpg.bench.rows import compared, processor_seconds
 from afedpg.dashboard.catalog import Catalog
 from afedpg.dashboard.follow import Follower
 from afedpg.record.database import Database, read_arrivals
@@ -37,7 +37,7 @@ Measured = dict[str, list[float]]
 
 
 def run(tasks: Sequence[str] = ("quadratic",), rounds: int = 5) -> list[dict[str, Any]]:
-    """Rows {benchmark, task, subject, reference, ratio, ...}; prints a table on the way."""
+    """Rows {benchmark, task, subject, reference, ratio, ...}, printed on the way."""
     rows = []
     for task in tasks:
         with tempfile.TemporaryDirectory() as place:
@@ -46,11 +46,6 @@ def run(tasks: Sequence[str] = ("quadratic",), rounds: int = 5) -> list[dict[str
             train_run(configure(task, None, settings), out=out)
             rows += _server_rows(task, _measure_server(Path(place), out, rounds))
             rows += _browser_rows(task, _measure_browser(Path(place), out, rounds))
-    print(
-        f"{'the live page, ' + str(AGENTS * ITERATIONS) + ' arrivals':<52}{'subject':>12}{'reference':>12}{'ratio':>8}"
-    )
-    for row in rows:
-        print(f"{row['subject']:<52}{row['subject_value']:>12.4g}{row['reference_value']:>12.4g}{row['ratio']:>8.3f}")
     return rows
 
 
@@ -58,14 +53,14 @@ def _measure_server(root: Path, out: Path, rounds: int) -> Measured:
     """Processor seconds, in turns."""
     found: Measured = {"read": [], "cold": [], "update": [], "bytes": []}
     for _ in range(rounds):
-        found["read"].append(_seconds(lambda: read_arrivals(out / "run.db")))
+        found["read"].append(processor_seconds(lambda: read_arrivals(out / "run.db")))
         [entry] = Catalog([root]).entries().values()
         reader = _Reader(Follower(entry))
-        found["cold"].append(_seconds(reader.settle))
+        found["cold"].append(processor_seconds(reader.settle))
         found["bytes"].append(reader.bytes)
         with _appending(out) as append:
             append()
-            found["update"].append(_seconds(reader.settle))
+            found["update"].append(processor_seconds(reader.settle))
     return found
 
 
@@ -108,18 +103,17 @@ def _appending(out: Path) -> Iterator[Any]:
         base.close()
 
 
-def _seconds(work: Any) -> float:
-    start = time.thread_time()
-    work()
-    return time.thread_time() - start
-
-
 def _server_rows(task: str, found: Measured) -> list[dict[str, Any]]:
+    cold, new = "all aggregates, cold", f"{NEW_ROWS} new rows"
     return [
-        _row(task, "server: all aggregates, cold, s", "reading the rows", found["cold"], found["read"]),
-        _row(task, f"server: {NEW_ROWS} new rows, s", "all aggregates, cold", found["update"], found["cold"]),
-        _row(task, "server: data of all pictures, gzip, bytes", "allowed", found["bytes"], [DATA_BYTES]),
+        compared("dashboard", task, f"server: {cold}", "reading the rows", found["cold"], found["read"], "s"),
+        compared("dashboard", task, f"server: {new}", cold, found["update"], found["cold"], "s"),
+        _allowed(task, "server: data of all pictures, gzip", found["bytes"], DATA_BYTES, "bytes"),
     ]
+
+
+def _allowed(task: str, subject: str, ours: list[float], most: float, unit: str) -> dict[str, Any]:
+    return compared("dashboard", task, subject, "allowed", ours, [most] * len(ours), unit)
 
 
 def _measure_browser(root: Path, out: Path, rounds: int) -> Measured:
@@ -206,20 +200,12 @@ def _browser_rows(task: str, found: Measured) -> list[dict[str, Any]]:
     if not found:
         return []
     return [
-        _row(task, "browser: first picture, server cold, s", "allowed", found["first"], [FIRST_SECONDS]),
-        _row(task, "browser: first picture, server warm, s", "allowed", found["again"], [FIRST_SECONDS]),
-        _row(task, f"browser: update with {NEW_ROWS} new rows, s", "allowed", found["update"], [UPDATE_SECONDS]),
-        _row(task, "browser: first picture, processor s", "allowed", found["first_busy"], [FIRST_SECONDS]),
-        _row(task, "browser: update, processor s", "allowed", found["update_busy"], [UPDATE_SECONDS]),
-        _row(task, "browser: the page itself, bytes", "allowed", found["page_bytes"], [DATA_BYTES]),
-        _row(task, "browser: data of all pictures, bytes", "allowed", found["data_bytes"], [DATA_BYTES]),
-        _row(task, "browser: data of an update, bytes", "allowed", found["update_bytes"], [DATA_BYTES]),
+        _allowed(task, "browser: first picture, server cold", found["first"], FIRST_SECONDS, "s"),
+        _allowed(task, "browser: first picture, server warm", found["again"], FIRST_SECONDS, "s"),
+        _allowed(task, f"browser: update with {NEW_ROWS} new rows", found["update"], UPDATE_SECONDS, "s"),
+        _allowed(task, "browser: first picture, processor", found["first_busy"], FIRST_SECONDS, "s"),
+        _allowed(task, "browser: update, processor", found["update_busy"], UPDATE_SECONDS, "s"),
+        _allowed(task, "browser: the page itself", found["page_bytes"], DATA_BYTES, "bytes"),
+        _allowed(task, "browser: data of all pictures", found["data_bytes"], DATA_BYTES, "bytes"),
+        _allowed(task, "browser: data of an update", found["update_bytes"], DATA_BYTES, "bytes"),
     ]
-
-
-def _row(task: str, subject: str, reference: str, ours: list[float], others: list[float]) -> dict[str, Any]:
-    mine, other = statistics.median(ours), statistics.median(others)
-    return {
-        "benchmark": "dashboard", "task": task, "subject": subject, "reference": reference, "ratio": mine / other,
-        "subject_value": mine, "reference_value": other, "lowest": min(ours), "highest": max(ours),
-    }  # fmt: skip

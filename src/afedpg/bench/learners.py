@@ -36,19 +36,19 @@ class Training:
     def __init__(self, config: Config, place: str) -> None:
         self.workload, rule, server = prepare(config, Own())
         self.recorder = Recorder(folder.create(Path(place) / "run", config), config)
-        self._federation = Federation(rule, server, self.recorder)
+        self.federation = Federation(rule, server, self.recorder)
         self._state = self.workload.start(0)
-        [self.task] = self._federation.apply(Join(0), 0.0).tasks
+        [self.task] = self.federation.apply(Join(0), 0.0).tasks
         self._seconds = 0.0
 
     def report(self) -> int:
         """Its environment steps."""
         self._state, report = self.workload.work(self._state, self.task)
         self._seconds += 1.0
-        tasks: list[Task] = self._federation.apply(report, self._seconds).tasks
+        tasks: list[Task] = self.federation.apply(report, self._seconds).tasks
         if self.workload.exchange.late_fetch:
             self._state = self.workload.prepare(self._state, 0)
-            tasks = self._federation.apply(Fetch(0), self._seconds).tasks
+            tasks = self.federation.apply(Fetch(0), self._seconds).tasks
         [self.task] = tasks
         return report.stats.steps
 
@@ -58,17 +58,11 @@ class Training:
 
 def run(task: str, rounds: int, preset: str | None) -> list[dict[str, Any]]:
     speeds = _measure(task, rounds, preset)
-    rows = [
-        compared("train", task, subject, reference, speeds[subject], speeds[reference])
+    return [
+        compared("train", task, subject, reference, speeds[subject], speeds[reference], "steps/s")
         for subject, reference in ((OURS, PPO), (NATURAL, PLAIN))
         if speeds.get(reference)
     ]
-    for row in rows:
-        pair = (
-            f"{row['subject']} {row['subject_per_second']:,.0f}, {row['reference']} {row['reference_per_second']:,.0f}"
-        )
-        print(f"{task:<18}{pair} steps per second: {row['ratio']:.2f} times", flush=True)
-    return rows
 
 
 def _measure(task: str, rounds: int, preset: str | None) -> dict[str, list[float]]:

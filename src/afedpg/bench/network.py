@@ -11,7 +11,6 @@ import contextlib
 import multiprocessing
 import os
 import re
-import statistics
 import subprocess
 import sys
 import tempfile
@@ -24,7 +23,7 @@ from typing import IO, Any
 import grpc
 import numpy as np
 
-from afedpg.bench.rows import check_tasks
+from afedpg.bench.rows import check_tasks, compared
 from afedpg.config import from_settings
 from afedpg.errors import AfedpgError
 from afedpg.messages import Report, Stats, TaskId
@@ -38,45 +37,32 @@ from afedpg.transport.grpc.tls import Identity
 SIZES = {"swimmer": 4_868, "humanoid": 727_074}  # the paper's smallest and largest policy
 CLIENTS = 8
 WARM_SECONDS = 1.0
-MANY = 500  # agents that are only connected
 ECHO = "/afedpg.bench/Echo"
 
 
 def run(tasks: Sequence[str] = tuple(SIZES), rounds: int = 3, seconds: float = 4.0) -> list[dict[str, Any]]:
-    """Rows {benchmark, task, subject, reference, ratio, ...}: gradients per second; prints a table on the way."""
+    """Rows {benchmark, task, subject, reference, ratio, ...}, printed on the way."""
     check_tasks(tasks, SIZES)
     rows = []
-    print(f"{'gradients/s':<12}{'parameters':>12}{'gRPC alone':>12}{'server':>10}{'ratio':>8}")
     with tempfile.TemporaryDirectory() as scratch:
         certs = Path(scratch) / "certs"
         make_certificates(certs, ["127.0.0.1"], [f"agent-{number}" for number in range(CLIENTS)], 1)
         for name in tasks:
             measured = [_measure(certs, Path(scratch) / f"{name}-{turn}", name, seconds) for turn in range(rounds)]
-            subject, reference = (statistics.median(column) for column in zip(*measured, strict=True))
-            ratio = subject / reference
-            print(f"{name:<12}{SIZES[name]:>12,}{reference:>12,.0f}{subject:>10,.0f}{ratio:>8.2f}", flush=True)
-            rows.append({
-                "benchmark": "network", "task": name, "subject": "server, mutual TLS, journal and run.db",
-                "reference": "gRPC echo", "ratio": ratio, "subject_per_second": subject,
-                "reference_per_second": reference, "clients": CLIENTS, "parameters": SIZES[name],
-            })  # fmt: skip
+            ours, echoed = zip(*measured, strict=True)
+            what = "server, mutual TLS, journal and run.db"
+            row = compared("network", name, what, "gRPC echo", ours, echoed, "gradients/s")
+            rows.append(row | {"clients": CLIENTS, "parameters": SIZES[name]})
     return rows
 
 
-def hold(agents: int = MANY, seconds: float = 60.0, parameters: int = SIZES["swimmer"]) -> dict[str, Any]:
+def hold(agents: int, seconds: float, parameters: int = SIZES["swimmer"]) -> int:
     """So many agents connected at once, each with a Task it never finishes: how many are still there at the end."""
     with tempfile.TemporaryDirectory() as scratch:
         certs = Path(scratch) / "certs"
         make_certificates(certs, ["127.0.0.1"], [f"agent-{number}" for number in range(agents)], 1)
         with _federation(certs, Path(scratch) / "run", parameters) as address, _one_process() as clients:
-            left = clients.submit(_hold_clients, address, certs, agents, parameters, seconds).result()
-    return {
-        "benchmark": "network-hold",
-        "task": "swimmer",
-        "subject": left,
-        "reference": agents,
-        "ratio": left / agents,
-    }
+            return clients.submit(_hold_clients, address, certs, agents, parameters, seconds).result()
 
 
 def _measure(certs: Path, out: Path, name: str, seconds: float) -> tuple[float, float]:

@@ -56,7 +56,7 @@ class BuildIdle(BuildWorkload):
 
 
 def run(tasks: Sequence[str] = tuple(SIZES), rounds: int = 3) -> list[dict[str, Any]]:
-    """Rows {benchmark, task, subject, reference, ratio, ...}; prints a table on the way."""
+    """Rows {benchmark, task, subject, reference, ratio, ...}, printed on the way."""
     if importlib.util.find_spec("ray") is None:
         print("without the ray engine: `pip install 'afedpg[ray]'` brings Ray")
         return []
@@ -69,10 +69,9 @@ def _server(task: str, rounds: int) -> dict[str, Any]:
     pairs = [(_taken_in(SIZES[task]), _bare(SIZES[task])) for _ in range(rounds)]
     ours, bare = zip(*pairs, strict=True)
     speeds = [rate.per_second for rate in ours]
-    row = compared("ray", task, "server, journal and run.db", "bare actor calls", speeds, bare)
+    row = compared("ray", task, "server, journal and run.db", "bare actor calls", speeds, bare, "gradients/s")
     busy = min(rate.busy_us for rate in ours)
-    _show(f"{SIZES[task]:,} parameters, gradients/s", row)
-    print(f"{'':<36}best {max(speeds):,.0f}/s; {busy:,.0f} us of the server's thread each", flush=True)
+    print(f"best {max(speeds):,.0f}/s; {busy:,.0f} us of the server's thread each", flush=True)
     more = {"best_per_second": max(speeds), "server_us": busy, "actors": ACTORS, "parameters": SIZES[task]}
     return row | more
 
@@ -80,14 +79,7 @@ def _server(task: str, rounds: int) -> dict[str, Any]:
 def _train(task: str, rounds: int) -> dict[str, Any]:
     pairs = [(_speed(task, "ray"), _speed(task, "local")) for _ in range(rounds)]
     ours, local = zip(*pairs, strict=True)
-    row = compared("ray", task, f"training, {AGENTS} agents", "local engine", ours, local)
-    _show(f"{task}, steps/s", row)
-    return row
-
-
-def _show(what: str, row: dict[str, Any]) -> None:
-    cells = f"{row['reference_per_second']:>12,.0f}{row['subject_per_second']:>12,.0f}{row['ratio']:>8.2f}"
-    print(f"{what:<36}{row['reference']:>18}{cells}", flush=True)
+    return compared("ray", task, f"training, {AGENTS} agents", "local engine", ours, local, "steps/s")
 
 
 class Rate:

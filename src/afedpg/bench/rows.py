@@ -1,9 +1,11 @@
-"""A comparison as a row of the benchmark's table."""
+"""What the benchmarks share: a clock, and a comparison as a row of one table."""
 
 from __future__ import annotations
 
 import statistics
-from collections.abc import Mapping, Sequence
+import time
+from collections.abc import Callable, Mapping, Sequence
+from functools import cache
 from typing import Any
 
 from afedpg.errors import ConfigError
@@ -16,12 +18,24 @@ def check_tasks(tasks: Sequence[str], sizes: Mapping[str, int]) -> None:
             raise ConfigError(f"tasks: unknown '{task}'; this benchmark has {', '.join(sizes)}")
 
 
+def processor_seconds(work: Callable[[], Any], repeats: int = 1) -> float:
+    """Of this thread, per call."""
+    start = time.thread_time()
+    for _ in range(repeats):
+        work()
+    return (time.thread_time() - start) / repeats
+
+
 def compared(
-    benchmark: str, task: str, subject: str, reference: str, ours: Sequence[float], others: Sequence[float]
+    benchmark: str, task: str, subject: str, reference: str, ours: Sequence[float], others: Sequence[float], unit: str
 ) -> dict[str, Any]:
-    """Speeds round by round. The median of the rounds' own ratios: what slows the machine slows both sides of one."""
+    """Prints the row and returns it.
+
+    Both sides are measured round by round. The median of the rounds' own ratios counts: what slows the machine slows
+    both sides of one.
+    """
     ratios = [mine / other for mine, other in zip(ours, others, strict=True)]
-    return {
+    row = {
         "benchmark": benchmark,
         "task": task,
         "subject": subject,
@@ -29,6 +43,17 @@ def compared(
         "ratio": statistics.median(ratios),
         "lowest": min(ratios),
         "highest": max(ratios),
-        "subject_per_second": statistics.median(ours),
-        "reference_per_second": statistics.median(others),
+        "unit": unit,
+        "subject_value": statistics.median(ours),
+        "reference_value": statistics.median(others),
     }
+    _print_heading()
+    values = f"{row['subject_value']:>14,.7g}{row['reference_value']:>14,.7g} {unit}"
+    print(f"{task:<34}{subject:<40}{reference:<24}{row['ratio']:>10,.3f}{values}", flush=True)
+    return row
+
+
+@cache
+def _print_heading() -> None:
+    """Above the first row of a command."""
+    print(f"{'task':<34}{'subject':<40}{'reference':<24}{'ratio':>10}{'subject':>14}{'reference':>14}")

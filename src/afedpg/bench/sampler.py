@@ -11,7 +11,6 @@ Time is the thread's own processor time, so that a neighbour on the machine cost
 
 from __future__ import annotations
 
-import statistics
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -20,6 +19,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from afedpg.bench.compute_torch import network_of
 from afedpg.bench.rows import compared
 from afedpg.config import Config, from_settings
 from afedpg.errors import AfedpgError
@@ -43,19 +43,14 @@ LIMIT, OURS, USUAL = "physics only", "native sampler", "gymnasium + torch"
 
 
 def run(tasks: Sequence[str] = tuple(PAPER), rounds: int = 9) -> list[dict[str, Any]]:
-    """Rows {benchmark, task, subject, reference, ratio, ...}; prints a table on the way."""
+    """Rows {benchmark, task, subject, reference, ratio, ...}, printed on the way."""
     torch.set_num_threads(1)
     rows: list[dict[str, Any]] = []
-    print(f"{'steps per second':<16}{LIMIT:>20}{OURS:>20}{USUAL:>20}{'ours/limit':>12}{'ours/usual':>12}")
     for task in tasks:
         speeds = measure(task, rounds)
-        mine = [
-            compared("sampler", task, OURS, reference, speeds[OURS], speeds[reference]) for reference in (LIMIT, USUAL)
+        rows += [
+            compared("sampler", task, OURS, other, speeds[OURS], speeds[other], "steps/s") for other in (LIMIT, USUAL)
         ]
-        medians = [statistics.median(speeds[name]) for name in (LIMIT, OURS, USUAL)]
-        columns = "".join(f"{speed:>20,.0f}" for speed in medians)
-        print(f"{task:<16}{columns}{mine[0]['ratio']:>12.3f}{mine[1]['ratio']:>12.1f}", flush=True)
-        rows += mine
     return rows
 
 
@@ -134,7 +129,8 @@ def _usual(
 ) -> Callable[[], int]:
     """The loop that everybody writes."""
     env = environments.make(2)
-    network = _torch_network(policy, theta)
+    sizes = (environments.observations.size, *policy.hidden, environments.actions.size)
+    network = torch.nn.Sequential(network_of(sizes, theta, torch.nn.ReLU), torch.nn.Tanh())
     deviation = torch.exp(torch.from_numpy(policy.layout.views(theta)["log_std"].copy()))
     low, high = env.action_space.low, env.action_space.high  # type: ignore[attr-defined]
     middle, half = (high + low) / 2, (high - low) / 2
@@ -152,14 +148,3 @@ def _usual(
         return steps
 
     return loop
-
-
-def _torch_network(policy: MlpPolicy, theta: Floats) -> torch.nn.Sequential:
-    tensors = policy.layout.views(theta)
-    layers: list[torch.nn.Module] = []
-    for index in range(policy.layers):
-        weight, bias = (torch.from_numpy(tensors[f"layer{index}.{part}"].copy()) for part in ("weight", "bias"))
-        linear = torch.nn.Linear(*weight.shape)
-        linear.weight.data, linear.bias.data = weight.T.contiguous(), bias
-        layers += [linear, torch.nn.ReLU() if index < policy.layers - 1 else torch.nn.Tanh()]
-    return torch.nn.Sequential(*layers)

@@ -7,9 +7,7 @@ clipped   the fold with the aggregator clip-centred, against the fold
 
 from __future__ import annotations
 
-import statistics
 import tempfile
-import time
 import tracemalloc
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -18,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from afedpg.bench.rows import check_tasks
+from afedpg.bench.rows import check_tasks, compared, processor_seconds
 from afedpg.config import from_settings
 from afedpg.engine.federation import Federation
 from afedpg.messages import Join, Report, Stats
@@ -35,34 +33,19 @@ RULE = afedpg(Constant(0.1), Constant(0.01))
 
 
 def run(tasks: Sequence[str] = tuple(SIZES), rounds: int = 15) -> list[dict[str, Any]]:
-    """Rows {benchmark, task, subject, reference, ratio, ...}; prints a table on the way."""
+    """Rows {benchmark, task, subject, reference, ratio, ...}, printed on the way."""
     check_tasks(tasks, SIZES)
     rows: list[dict[str, Any]] = []
-    print(
-        f"{'one gradient':<12}{'parameters':>12}{'copy, us':>12}{'fold, us':>12}{'fold/copy':>12}{'recorded/copy':>15}"
-        f"{'clipped/fold':>14}"
-    )
     for task in tasks:
         size = SIZES[task]
         copy, fold, recorded, clipped = _measure(size, rounds)
-        ratio, whole, defended = _median_ratio(fold, copy), _median_ratio(recorded, copy), _median_ratio(clipped, fold)
-        middle = statistics.median
-        print(
-            f"{task:<12}{size:>12,}{middle(copy):>12.1f}{middle(fold):>12.1f}{ratio:>12.2f}{whole:>15.2f}"
-            f"{defended:>14.2f}",
-            flush=True,
-        )
-        common = {"benchmark": "server", "task": task, "reference": COPY, "reference_us": middle(copy)}
-        rows.append({**common, "subject": "fold", "ratio": ratio, "subject_us": middle(fold)})
-        rows.append({**common, "subject": "fold, journal and run.db", "ratio": whole, "subject_us": middle(recorded)})
-        rows.append({**common, "subject": "bytes allocated by the fold", "ratio": _allocated(size) / (8 * size)})
-        against = {"reference": "fold", "reference_us": middle(fold), "subject_us": middle(clipped)}
-        rows.append({**common, **against, "subject": "fold with centred clipping", "ratio": defended})
+        rows += [
+            compared("server", task, "fold", COPY, fold, copy, "us"),
+            compared("server", task, "fold, journal and run.db", COPY, recorded, copy, "us"),
+            compared("server", task, "bytes allocated by the fold", COPY, [_allocated(size)], [8 * size], "bytes"),
+            compared("server", task, "fold with centred clipping", "fold", clipped, fold, "us"),
+        ]
     return rows
-
-
-def _median_ratio(subject: list[float], reference: list[float]) -> float:
-    return statistics.median(mine / other for mine, other in zip(subject, reference, strict=True))
 
 
 def _measure(size: int, rounds: int) -> tuple[list[float], list[float], list[float], list[float]]:
@@ -77,7 +60,7 @@ def _measure(size: int, rounds: int) -> tuple[list[float], list[float], list[flo
         times: tuple[list[float], list[float], list[float], list[float]] = ([], [], [], [])
         for _ in range(rounds):
             for entry, work in zip(times, (lambda: np.copyto(target, source), bare, kept, clipped), strict=True):
-                entry.append(_microseconds(work, repeat))
+                entry.append(1e6 * processor_seconds(work, repeat))
         recorder.close(finished=False)
     return times
 
@@ -109,10 +92,3 @@ def _allocated(size: int) -> int:
     _, peak = tracemalloc.get_traced_memory()
     tracemalloc.stop()
     return peak - before
-
-
-def _microseconds(work: Callable[[], None], repeat: int) -> float:
-    start = time.thread_time()
-    for _ in range(repeat):
-        work()
-    return (time.thread_time() - start) / repeat * 1e6

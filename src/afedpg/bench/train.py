@@ -12,7 +12,6 @@ The critic is that of the preset whose returns are claimed. On Hopper learners a
 from __future__ import annotations
 
 import importlib.util
-import statistics
 import tempfile
 import time
 from collections.abc import Sequence
@@ -33,23 +32,17 @@ LIMIT, OURS, A2C = sampler.LIMIT, "training", "Stable-Baselines3 A2C"
 
 
 def run(tasks: Sequence[str] = tuple(PRESETS), rounds: int = 9) -> list[dict[str, Any]]:
-    """Rows {benchmark, task, subject, reference, ratio, ...}; prints a table on the way."""
+    """Rows {benchmark, task, subject, reference, ratio, ...}, printed on the way."""
     torch.set_num_threads(1)
     rows: list[dict[str, Any]] = []
-    print(f"{'steps per second':<18}{LIMIT:>16}{OURS:>12}{A2C:>24}{'ours/limit':>12}{'ours/A2C':>10}")
     for task in tasks:
         speeds = _measure(task, rounds)
         subject = f"{OURS}, preset {PRESETS.get(task, 'default')}"
-        mine = {
-            reference: compared("train", task, subject, reference, speeds[OURS], speeds[reference])
-            for reference in (LIMIT, A2C)
-            if speeds[reference]
-        }
-        medians = {name: f"{statistics.median(values):,.0f}" if values else "-" for name, values in speeds.items()}
-        cells = f"{task:<18}{medians[LIMIT]:>16}{medians[OURS]:>12}{medians[A2C]:>24}"
-        to_limit, to_a2c = (f"{mine[name]['ratio']:.3f}" if name in mine else "-" for name in (LIMIT, A2C))
-        print(f"{cells}{to_limit:>12}{to_a2c:>10}", flush=True)
-        rows += mine.values()
+        rows += [
+            compared("train", task, subject, other, speeds[OURS], speeds[other], "steps/s")
+            for other in (LIMIT, A2C)
+            if speeds[other]
+        ]
         if task in LEARNERS:
             rows += learners.run(task, rounds, PRESETS[task])
     if importlib.util.find_spec("stable_baselines3") is None:

@@ -19,17 +19,13 @@ AGENTS, ITERATIONS = 8, 8
 
 
 def run(tasks: Sequence[str] = ("hopper",), rounds: int = 3) -> list[dict[str, Any]]:
-    """Rows {benchmark, task, subject, reference, ratio, ...}; prints a table on the way."""
+    """Rows {benchmark, task, subject, reference, ratio, ...}, printed on the way."""
     rows = []
-    print(f"{'steps per second':<18}{'sampler':>12}{'1 worker':>12}{'2 workers':>12}{'ratio':>8}")
     for task in tasks:
         for sampler in ("native", "gymnasium"):
             pairs = [(_speed(task, sampler, 1), _speed(task, sampler, 2)) for _ in range(rounds)]
             one, two = zip(*pairs, strict=True)
-            row = compared("workers", task, f"2 workers, {sampler} sampler", "1 worker", two, one)
-            slow, fast = row["reference_per_second"], row["subject_per_second"]
-            print(f"{task:<18}{sampler:>12}{slow:>12,.0f}{fast:>12,.0f}{row['ratio']:>8.2f}", flush=True)
-            rows.append(row)
+            rows.append(compared("workers", task, f"2 workers, {sampler} sampler", "1 worker", two, one, "steps/s"))
     return rows
 
 

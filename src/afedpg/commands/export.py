@@ -50,17 +50,8 @@ def _export(options: argparse.Namespace) -> int:
         raise AfedpgError(f"cannot write {target}: {error.strerror}") from error
     inputs, metadata = [entry.name for entry in model.graph.input], {p.key: p.value for p in model.metadata_props}
     if options.json:
-        print(
-            json.dumps(
-                {
-                    "out": str(target),
-                    "bytes": len(content),
-                    "inputs": inputs,
-                    "sha256": metadata["sha256"],
-                    "which": file.origin.which,
-                }
-            )
-        )
+        written = {"out": str(target), "bytes": len(content), "inputs": inputs, "sha256": metadata["sha256"]}
+        print(json.dumps({**written, "which": file.origin.which}))
     else:
         print(printable(str(file.origin)) + SAMPLED.get(file.origin.acting, ""))
         print(f"{target}: {', '.join(inputs)} -> action, {len(content)} bytes, theta as float32 {metadata['sha256']}")

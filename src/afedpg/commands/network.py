@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import itertools
 import json
 import logging
 import os
@@ -19,8 +18,7 @@ from afedpg.errors import ConfigError
 from afedpg.validation import validate
 
 if TYPE_CHECKING:
-    from afedpg.engine.federation import OnArrival
-    from afedpg.messages import Arrival, Vector, Workload
+    from afedpg.messages import Workload
     from afedpg.runs.serve import Place
 
 LISTEN = "127.0.0.1:7443"
@@ -58,47 +56,32 @@ def _add_identity(parser: Any, what: str) -> None:
 
 def _server(options: argparse.Namespace) -> int:
     _one_thread_from_the_start()
+    from afedpg.compiled import release_compiler_after_use
     from afedpg.parts import files
     from afedpg.record.folder import open_run
     from afedpg.record.trust import check_trust
-    from afedpg.runs.parts import configure
+    from afedpg.runs.parts import Own, configure
+    from afedpg.runs.requests import NewRun, StoredRun
     from afedpg.runs.serve import resume_server, run_server
     from afedpg.terminal.progress import Display
 
+    release_compiler_after_use()
     _log_to_stderr()
     place, out = _place(options), Path(options.out)
     going_on = options.resume and (out / "run.toml").is_file()
     given = {**given_settings(options), "engine": "grpc"}
     config = open_run(out).config() if going_on else configure(options.task, options.preset, given)
     with Display(config, quiet=options.json) as display:
-        on_arrival = _lighter(display)
         if going_on:
             given = dict(given_settings(options))  # who names the task and the parts names their code
             named = options.task == config.task and all(given.get(kind) for kind in files(config))
             check_trust(config, trust=named)
-            result = resume_server(
-                open_run(out), place, on_arrival=on_arrival, warn=display.warn, announce=display.announce,
-                on_port=_listens, accept_loss=options.accept_loss,
-            )  # fmt: skip
+            stored = StoredRun(open_run(out), Own(), display, display.warn, display.announce, options.accept_loss)
+            result = resume_server(stored, place, _listens)
         else:
-            result = run_server(config, place, out, on_arrival=on_arrival, announce=display.announce, on_port=_listens)
+            result = run_server(NewRun(config, Own(), out, display, display.announce), place, _listens)
     report(options, result)
     return 0
-
-
-def _lighter(watch: OnArrival) -> OnArrival:
-    """The first gradients load the compiled functions that a step needs, the first evaluation those of its own. So the
-    compiler is let go of after 1, 2, 4, 8, ... gradients."""
-    from afedpg.compiled import release_compiler
-
-    arrivals = itertools.count(1)
-
-    def arrived(arrival: Arrival, seconds: float, theta: Vector) -> None:
-        watch(arrival, seconds, theta)
-        if next(arrivals).bit_count() == 1:
-            release_compiler()
-
-    return arrived
 
 
 def _place(options: argparse.Namespace) -> Place:
@@ -141,6 +124,7 @@ def _add_agent(commands: Any) -> None:
 
 def _agent(options: argparse.Namespace) -> int:
     _one_thread_from_the_start()
+    from afedpg.compiled import release_compiler_after_use
     from afedpg.engine.workloads import BuildWorkload, check_local
     from afedpg.transport.grpc.client import agent_main
     from afedpg.transport.grpc.membership import AgentOptions
@@ -148,6 +132,7 @@ def _agent(options: argparse.Namespace) -> int:
     from afedpg.transport.grpc.terms import custom_parts
     from afedpg.transport.grpc.tls import Identity, require_loopback, split_address
 
+    release_compiler_after_use()
     _log_to_stderr()
     host, _ = split_address(options.connect, "connect")
     _check_identity(options)

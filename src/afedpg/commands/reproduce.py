@@ -44,8 +44,10 @@ def add_commands(commands: Any) -> None:
         help="narrows the methods, and `all` to the figures that have one; my_file.py:rule puts your own beside them",
     )
     parser.add_argument("--timing", metavar="NAME", help="timing model, or my_file.py:model of your own")
-    parser.add_argument("--preset", default="paper", help="paper, tuned, or a .toml file (default: paper)")
+    parser.add_argument("--preset", default="", help="paper, tuned, or a .toml file (default: paper)")
     parser.add_argument("--out", metavar="DIR", help="default: reproduced/SCALE")
+    help = "compute nothing: tables, figure and verdicts of the runs that are finished in --out"
+    parser.add_argument("--finished-only", action="store_true", help=help)
     parser.add_argument("--workers", type=int, metavar="W", help="processes that compute; default: one per core")
 
 
@@ -71,9 +73,10 @@ def read_choices(options: argparse.Namespace) -> tuple[tuple[str, ...], Choices]
         seeds=() if options.seeds is None else parse_seeds(options.seeds),
         agents=parse_agents(options.id, options.agents) if options.agents else (),
         methods=methods,
-        preset=check_preset(options.preset),
+        preset=check_preset(options.id, options.preset),
         timing=timing,
         own_timing=own_timing,
+        finished_only=options.finished_only,
     )
 
 

@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-import gzip
 import hashlib
 import importlib.resources
-import json
 from collections import OrderedDict
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from threading import Lock
 
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
+from starlette.middleware import Middleware
+from starlette.middleware.gzip import GZipMiddleware
 from starlette.requests import Request
-from starlette.responses import FileResponse, PlainTextResponse, Response
+from starlette.responses import FileResponse, JSONResponse, PlainTextResponse, Response
 from starlette.routing import Route
 
 from afedpg.config import Config
@@ -39,26 +39,24 @@ class Pages:
         self._assets, self._digest = _assets()
 
     async def index(self, request: Request) -> Response:
-        return self._asset(request, "index.html")
+        return self._asset("index.html")
 
     async def asset(self, request: Request) -> Response:
         name = request.path_params["name"]
         if name not in self._assets or request.path_params["digest"] != self._digest:
             raise HTTPException(404)
-        response = self._asset(request, name)
+        response = self._asset(name)
         response.headers["Cache-Control"] = "private, max-age=31536000, immutable"  # its address changes with it
         return response
 
-    def _asset(self, request: Request, name: str) -> Response:
-        plain, packed = self._assets[name]
-        return _answer(request, plain, lambda: packed, MEDIA_TYPES[Path(name).suffix])
+    def _asset(self, name: str) -> Response:
+        return Response(self._assets[name], media_type=MEDIA_TYPES[Path(name).suffix])
 
     def runs(self, request: Request) -> Response:
-        body = json.dumps({"runs": self._catalog.describe(), "trouble": self._catalog.trouble}).encode()
-        tag = f'"{hashlib.sha256(body).hexdigest()[:20]}"'
+        response = JSONResponse({"runs": self._catalog.describe(), "trouble": self._catalog.trouble})
+        tag = f'"{hashlib.sha256(response.body).hexdigest()[:20]}"'
         if request.headers.get("if-none-match") == tag:
             return Response(status_code=304, headers={"ETag": tag})
-        response = _json(request, body)
         response.headers["ETag"] = tag
         return response
 
@@ -69,13 +67,13 @@ class Pages:
         for run, _, cursor in (entry.partition("~") for entry in asked):
             follower = self._follower(run)
             changes[run] = {"gone": True} if follower is None else follower.changes(cursor)
-        return _json(request, json.dumps(changes).encode())
+        return JSONResponse(changes)
 
     def settings(self, request: Request) -> Response:
         """?of=ID, once per run: every setting of each, and the defaults."""
         entries, asked = self._catalog.entries(), request.query_params.getlist("of")[:MOST_ASKED]
         found = {run: settings_of(entries[run].config) for run in asked if run in entries}
-        return _json(request, json.dumps({"runs": found, "defaults": settings_of(Config())}).encode())
+        return JSONResponse({"runs": found, "defaults": settings_of(Config())})
 
     def timeline(self, request: Request) -> Response:
         follower = self._follower(request.path_params["run"])
@@ -86,7 +84,7 @@ class Pages:
             found = follower.timeline(last, max(1, min(count or 200, LONGEST_WINDOW)))
         except (AfedpgError, ValueError, OverflowError) as error:  # not a run.db of ours
             raise HTTPException(404) from error
-        return _json(request, json.dumps(found).encode())
+        return JSONResponse(found)
 
     def video(self, request: Request) -> Response:
         entry = self._catalog.entries().get(request.path_params["run"])
@@ -122,7 +120,9 @@ def make_app(roots: Sequence[Path], host: str, port: int, token: str | None) -> 
         Route("/api/runs/{run}/videos/{name}", pages.video),
         Route("/favicon.ico", lambda request: Response(status_code=204)),
     ]
-    return Guard(Starlette(routes=routes, exception_handlers={HTTPException: _failed}), host, port, token)
+    packed = Middleware(GZipMiddleware, minimum_size=1000, compresslevel=5)
+    app = Starlette(routes=routes, middleware=[packed], exception_handlers={HTTPException: _failed})
+    return Guard(app, host, port, token)
 
 
 def _failed(request: Request, error: Exception) -> Response:
@@ -130,24 +130,13 @@ def _failed(request: Request, error: Exception) -> Response:
     return PlainTextResponse("not found\n" if status == 404 else "no\n", status)
 
 
-def _assets() -> tuple[dict[str, tuple[bytes, bytes]], str]:
-    """The page's files by name, plain and packed, and a digest of them all, which is part of their addresses."""
+def _assets() -> tuple[dict[str, bytes], str]:
+    """The page's files by name, and a digest of them all, which is part of their addresses."""
     folder = importlib.resources.files("afedpg.dashboard") / "static"
     files = {entry.name: entry.read_bytes() for entry in folder.iterdir() if Path(entry.name).suffix in MEDIA_TYPES}
     digest = hashlib.sha256(b"".join(files[name] for name in sorted(files))).hexdigest()[:16]
     files["index.html"] = files["index.html"].replace(b"{digest}", digest.encode())
-    return {name: (body, gzip.compress(body, mtime=0)) for name, body in files.items()}, digest
-
-
-def _json(request: Request, body: bytes) -> Response:
-    return _answer(request, body, lambda: gzip.compress(body, 5, mtime=0), "application/json")
-
-
-def _answer(request: Request, plain: bytes, packed: Callable[[], bytes], media_type: str) -> Response:
-    headers = {"Vary": "Accept-Encoding"}
-    if len(plain) > 1000 and "gzip" in request.headers.get("accept-encoding", ""):
-        return Response(packed(), headers=headers | {"Content-Encoding": "gzip"}, media_type=media_type)
-    return Response(plain, headers=headers, media_type=media_type)
+    return files, digest
 
 
 def _number(request: Request, name: str) -> int | None:

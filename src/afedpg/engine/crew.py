@@ -17,7 +17,7 @@ from typing import Any, NamedTuple, Protocol, TypeVar
 
 from afedpg.engine import spawn
 from afedpg.engine.process import die_with_parent, dismiss, leave_stops_to_parent, one_thread
-from afedpg.errors import AfedpgError, ConfigError
+from afedpg.errors import AfedpgError, BrokenPart, ConfigError
 from afedpg.messages import AgentState, Report, Task, Workload
 
 MOST_DEATHS = 3  # of one worker after another without a result, before their job or their start is to blame
@@ -204,6 +204,7 @@ def _attempt(compute: Callable[[], T]) -> T | _Failure:
     try:
         return compute()
     except AfedpgError as error:  # says all there is to say
-        return _Failure(str(error), ConfigError if isinstance(error, ConfigError) else AfedpgError)
+        kinds = (kind for kind in (ConfigError, BrokenPart) if isinstance(error, kind))
+        return _Failure(str(error), next(kinds, AfedpgError))
     except Exception:
         return _Failure(f"in a worker process:\n{traceback.format_exc()}", RuntimeError)

@@ -10,6 +10,7 @@ import contextlib
 import multiprocessing
 import os
 import pickle
+import signal
 import sys
 import types
 from collections.abc import Callable, Iterator
@@ -42,7 +43,7 @@ def start(target: Callable[..., None], build: Any, *arguments: Any) -> Any:
     script = (_main_file(), getattr(main, "__package__", None)) if needed else ("", None)
     context = multiprocessing.get_context("spawn")
     process = context.Process(target=_begin, args=(script, packed, target, arguments), daemon=True)
-    with _without_main():
+    with _without_main(), _terminal_signals_blocked():
         process.start()
     return process
 
@@ -87,6 +88,18 @@ def _without_main() -> Iterator[None]:
         yield
     finally:
         sys.modules["__main__"] = main
+
+
+@contextlib.contextmanager
+def _terminal_signals_blocked() -> Iterator[None]:
+    """A new process inherits what is blocked. A terminal's signals reach the whole group, and would end it with a
+    traceback while it still imports what it needs, before it can leave them to its parent.
+    """
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT, signal.SIGHUP})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 def _begin(

@@ -84,10 +84,15 @@ class VirtualEngine:
         """Events in virtual order until `finished`, which is asked before each and may raise to stop."""
         while not finished():
             if not self.heap:
-                raise DeadEnd("no agent is left that will ever answer; check --silent, --drop and the timing model")
+                raise DeadEnd(self._why_nobody_answers())
             if self.crew.ahead:
                 self.crew.prefetch(self._upcoming(self.crew.ahead))
             self._happen()
+
+    def _why_nobody_answers(self) -> str:
+        why = "no agent is left that will ever answer; check --silent, --drop and the timing model"
+        kept = len(self.federation.server.memory.kept)
+        return f"{why}, and the aggregator, which keeps {kept} reports" if self.federation.open_round else why
 
     def _happen(self) -> None:
         """One event. If the agent's work raises, nothing has changed and the run can be stored as it is."""

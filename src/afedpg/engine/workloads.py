@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 MakeEnv = Callable[[int], Any]  # agent -> its gymnasium.Env
 MakePolicy = Callable[[Any, Any], Any]  # observation space, action space -> a torch module; see policy/own.py
 CODECS: dict[str, type[Codec]] = {"float32": Float32}
+_CODEC_METHODS = ("start", "encode", "decode", "nbytes")
 _CODEC = "codec_"  # what the keys of a codec's arrays begin with, in an agent's state
 
 
@@ -79,11 +80,14 @@ class BuildWorkload:
         if self.config.attackers:
             workload = self._attacked(workload)
         codec = self.codec or build("codec", self.config.codec, CODECS)
+        if missing := [name for name in _CODEC_METHODS if not callable(getattr(codec, name, None))]:
+            raise ConfigError(f"codec: {type(codec).__name__} does not define {', '.join(missing)}")
         return workload if isinstance(codec, Float32) else Encoded(workload, codec)
 
     def _bare(self) -> Workload:
         if self.config.synthetic:
-            return ProblemWorkload(make_problem(self.config), self.config.seed, sites=make_sites(self.config))
+            config = self.config
+            return ProblemWorkload(make_problem(config), config.seed, steps=config.batch, sites=make_sites(config))
         from afedpg.agent.work import EnvironmentWorkload  # Gymnasium, which a synthetic problem does not need
 
         return EnvironmentWorkload(self.config, self.make_env, self.make_policy, self.estimator, self.sites)
@@ -109,7 +113,7 @@ class BuildWorkload:
 
         config = self.config
         if config.synthetic:
-            return ProblemWorkload(ChangedProblem(make_problem(config), world), config.seed)
+            return ProblemWorkload(ChangedProblem(make_problem(config), world), config.seed, steps=config.batch)
         make_env = ChangedEnvironments(config, self.make_env, world, self.sites)
         plain = replace(config, agent=replace(config.agent, sampler="gymnasium"))  # the native one knows no other world
         return replace(self, config=plain, make_env=make_env)._bare()

@@ -53,7 +53,7 @@ class ProblemWorkload:
     problem: Problem
     seed: int
     cost: float = 1.0
-    steps: int = 1
+    steps: int = 1  # samples that one gradient is the mean of
     sites: tuple[Problem, ...] = ()  # what agents 0, 1, ... sample, in turn, where they differ
 
     @property
@@ -84,13 +84,20 @@ class ProblemWorkload:
         return state
 
     def work(self, state: AgentState, task: Task) -> tuple[AgentState, Report]:
-        used = int(state["used"][0])
-        if used == len(state["draws"]):
-            state, used = self._refill(thaw(state["stream"])), 0
         problem = self.sites[task.agent_id % len(self.sites)] if self.sites else self.problem
-        gradient, reward = problem.sample(task.theta, state["draws"][used])
-        state = {**state, "used": np.array([used + 1])}
-        return state, Report(task.task_id, task.agent_id, gradient, task.version, stats=Stats(1, (reward,), (1,)))
+        used, samples = int(state["used"][0]), []
+        for _ in range(self.steps):
+            if used == len(state["draws"]):
+                state, used = self._refill(thaw(state["stream"])), 0
+            samples.append(problem.sample(task.theta, state["draws"][used]))
+            used += 1
+        gradients, rewards = zip(*samples, strict=True)
+        gradient = (
+            gradients[0] if self.steps == 1 else np.asarray(np.mean(gradients, axis=0, dtype=np.float64), np.float32)
+        )
+        stats = Stats(self.steps, rewards, (1,) * self.steps)
+        state = {**state, "used": np.array([used])}
+        return state, Report(task.task_id, task.agent_id, gradient, task.version, stats=stats)
 
     def evaluate(
         self, theta: Floats, statistics: Statistics, iteration: int, occasion: Occasion = "evaluation"

@@ -29,6 +29,7 @@ GIVEN_UP = "given_up"  # note: rows of arrivals that are missing with the user's
 COMMIT_ROWS = 2000
 COMMIT_SECONDS = 1.0
 _NO_ROOM = 1 << 16  # bytes; below, an error of SQLite's shared memory file is a full disk too
+_EVENT = {"sequence": "INTEGER PRIMARY KEY", "seconds": "REAL", "iteration": "INTEGER", "agent": "INTEGER"}
 _TABLES: dict[str, dict[str, str]] = {
     "arrivals": {
         "gradient": "INTEGER PRIMARY KEY", "iteration": "INTEGER", "agent": "INTEGER", "task_id": "TEXT",
@@ -44,21 +45,10 @@ _TABLES: dict[str, dict[str, str]] = {
         "iteration": "INTEGER", "gradients": "INTEGER", "samples": "INTEGER", "seconds": "REAL", "kind": "TEXT",
         "environment": "TEXT", "mean": "REAL", "std": "REAL", "low": "REAL", "high": "REAL", "episodes": "INTEGER",
     },
-    "rejected": {
-        "sequence": "INTEGER PRIMARY KEY", "seconds": "REAL", "iteration": "INTEGER", "agent": "INTEGER",
-        "reason": "TEXT",
-    },
-    "unused": {
-        "sequence": "INTEGER PRIMARY KEY", "seconds": "REAL", "iteration": "INTEGER", "agent": "INTEGER",
-        "reason": "TEXT",
-    },
-    "suspicion": {
-        "sequence": "INTEGER PRIMARY KEY", "seconds": "REAL", "iteration": "INTEGER", "agent": "INTEGER",
-        "value": "REAL",
-    },
-    "waits": {
-        "sequence": "INTEGER PRIMARY KEY", "seconds": "REAL", "iteration": "INTEGER", "agent": "INTEGER",
-    },
+    "rejected": _EVENT | {"reason": "TEXT"},
+    "unused": _EVENT | {"reason": "TEXT"},  # reports that were believed, and that the aggregator did not use
+    "suspicion": _EVENT | {"value": "REAL"},  # how far the agent was from the others after that report
+    "waits": _EVENT,  # fedpg: reports that came in and wait until their round, the server step `iteration`, is closed
     "notes": {"key": "TEXT PRIMARY KEY", "value": "TEXT"},
 }  # fmt: skip
 _EXTRA = {"evaluations": ", UNIQUE (gradients, kind, environment)"}
@@ -119,21 +109,9 @@ class Database:
         measured = (e.kind, e.environment, e.mean, e.std, e.low, e.high, e.episodes)
         self._add("evaluations", (iteration, gradients, samples, seconds, *measured))
 
-    def add_rejected(self, sequence: int, seconds: float, iteration: int, agent: int, reason: str) -> None:
-        """`sequence` is the event's number in the journal."""
-        self._add("rejected", (sequence, seconds, iteration, agent, reason))
-
-    def add_unused(self, sequence: int, seconds: float, iteration: int, agent: int, reason: str) -> None:
-        """A report that was believed, and that the aggregator did not use."""
-        self._add("unused", (sequence, seconds, iteration, agent, reason))
-
-    def add_suspicion(self, sequence: int, seconds: float, iteration: int, agent: int, value: float) -> None:
-        """How far the agent was from the others after that report, where the aggregator judges."""
-        self._add("suspicion", (sequence, seconds, iteration, agent, value))
-
-    def add_wait(self, sequence: int, seconds: float, iteration: int, agent: int) -> None:
-        """fedpg: that report came in, and waits until its round, the server step `iteration`, is closed."""
-        self._add("waits", (sequence, seconds, iteration, agent))
+    def add_event(self, table: str, sequence: int, seconds: float, iteration: int, agent: int, *more: Any) -> None:
+        """To rejected, unused, suspicion or waits; `sequence` is the event's number in the journal."""
+        self._add(table, (sequence, seconds, iteration, agent, *more))
 
     def note(self, key: str, value: str) -> None:
         """One fact about the run as a whole, such as ("state", "finished"); the last value stands."""

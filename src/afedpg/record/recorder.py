@@ -70,15 +70,15 @@ class Recorder:
         if outcome.arrivals:
             self.database.add_arrivals(outcome.arrivals, seconds)
             self.tensorboard.add_arrivals(outcome.arrivals)
+        at = (sequence, seconds, iteration)
         if outcome.waits is not None:
-            self.database.add_wait(sequence, seconds, iteration, outcome.waits)
+            self.database.add_event("waits", *at, outcome.waits)
         if outcome.unused is not None:
-            self.database.add_unused(sequence, seconds, iteration, *outcome.unused)
+            self.database.add_event("unused", *at, *outcome.unused)
         if outcome.suspicion is not None:
-            self.database.add_suspicion(sequence, seconds, iteration, *outcome.suspicion)
+            self.database.add_event("suspicion", *at, *outcome.suspicion)
         if outcome.rejected is not None:
-            refused = outcome.rejected
-            self.database.add_rejected(sequence, seconds, iteration, refused.agent_id, refused.reason)
+            self.database.add_event("rejected", *at, outcome.rejected.agent_id, outcome.rejected.reason)
 
     def evaluated(
         self, evaluations: Sequence[Evaluation], iteration: int, gradients: int, samples: int, seconds: float

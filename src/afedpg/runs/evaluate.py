@@ -19,11 +19,10 @@ from afedpg.errors import ConfigError
 from afedpg.messages import Evaluation, Workload
 from afedpg.record import checkpoint
 from afedpg.record import folder as folders
-from afedpg.record.trust import check_trust
 from afedpg.runs.best import Evaluated, best_in, scaled_by
-from afedpg.runs.parts import Own, check_own
+from afedpg.runs.parts import Own, check_values
 from afedpg.runs.result import Which
-from afedpg.runs.stored import check_size
+from afedpg.runs.stored import check_size, open_checked
 from afedpg.seeding import stream
 from afedpg.server.state import from_tree
 
@@ -176,10 +175,8 @@ def _open(
     elsewhere: Elsewhere,
     say: Callable[[str], None] = _log.info,
 ) -> _Opened:
-    folder = folders.open_run(Path(path))
-    config = folder.config()
-    check_own(config, own, _ACTING if not elsewhere else _ACTING[1:])
-    check_trust(config, trust_code)
+    folder, config = open_checked(path, own, trust_code, _ACTING if not elsewhere else _ACTING[1:])
+    check_values(config, _ACTING)
     _, tree = checkpoint.load_latest(folder.checkpoints)
     server, best, looks = from_tree(tree["server"]), best_in(tree), tree.get("looks", 0)
     if which not in (None, "best", "last"):

@@ -9,10 +9,9 @@ from pathlib import Path
 from afedpg.config import Config
 from afedpg.errors import ConfigError
 from afedpg.record import checkpoint
-from afedpg.record import folder as folders
 from afedpg.record.database import read_notes
-from afedpg.record.trust import check_trust
-from afedpg.runs.parts import Own, check_own
+from afedpg.runs.parts import Own, check_values
+from afedpg.runs.stored import open_checked
 from afedpg.server.schedules import schedules
 
 _log = logging.getLogger("afedpg")
@@ -24,10 +23,8 @@ def extend(path: str | Path, iterations: int | str, own: Own = Own(), trust_code
 
     run.toml says what the run had before, and at which server step: so it can be replayed and recomputed.
     """
-    folder = folders.open_run(Path(path))
-    config = folder.config()
-    check_own(config, own)
-    check_trust(config, trust_code)
+    folder, config = open_checked(path, own, trust_code)
+    check_values(config)
     total = _total(iterations, config.iterations)
     with folder.lock():
         if not folder.database.exists() or read_notes(folder.database).get("state") != "finished":

@@ -26,6 +26,8 @@ class Settings(TypedDict, total=False):
     """what decides when agents and server meet (default: 'virtual')"""
     dimension: int
     """quadratic: number of parameters (default: 10)"""
+    batch: int
+    """synthetic problems: samples that one gradient is the mean of (default: 1)"""
     noise: float
     """quadratic: deviation of the gradient's noise (default: 1.0)"""
     optima: tuple[float, ...] | list[float]

@@ -31,6 +31,7 @@ from afedpg.record.loss import check_events, check_rows, never_written
 from afedpg.record.recorder import Position, Recorder
 from afedpg.runs.best import Evaluated, best_in, better, later_evaluations, scaled_by
 from afedpg.runs.parts import Own, parts_of, prepare, start_state
+from afedpg.runs.requests import StoredRun
 from afedpg.runs.result import Result
 from afedpg.runs.session import Session
 from afedpg.runs.stored import newest
@@ -103,14 +104,7 @@ def keep_record(parts: Parts, out: Path | None) -> None:
         parts.federation.recorder = Recorder(folders.create(out, parts.config), parts.config)
 
 
-def restored_parts(
-    folder: RunFolder,
-    config: Config,
-    own: Own,
-    on_arrival: OnArrival | None,
-    warn: Callable[[str], None],
-    accept_loss: bool = False,
-) -> Parts:
+def restored_parts(stored: StoredRun, config: Config) -> Parts:
     """The newest checkpoint and every later event of the journal: the bits the server had when it ended.
 
     Where the folder holds less than it tells of, nothing is changed, unless `accept_loss` says so.
@@ -118,7 +112,8 @@ def restored_parts(
     A new epoch begins: what was handed out before is void. It is on the disk before anything else happens, because an
     epoch that came twice could let an old report pass for a new one.
     """
-    workload, rule = parts_of(config, own)
+    folder, warn, accept_loss = stored.folder, stored.warn, stored.accept_loss
+    workload, rule = parts_of(config, stored.own)
     with ExitStack() as on_failure:
         lock = on_failure.enter_context(folder.lock())  # first: an old server may still be writing what is read here
         tree: dict[str, Any] | None = None
@@ -141,7 +136,7 @@ def restored_parts(
             warn(f"{folder.journal} ends before the checkpoint: theta is whole, its past cannot be replayed")
         position = Position(gradients, samples, end, reached, given_up)
         recorder = Recorder(folder, config, position, lock)
-        federation = Federation(rule, refolded.server, recorder, on_arrival, Limits.of(config))
+        federation = Federation(rule, refolded.server, recorder, stored.on_arrival, Limits.of(config))
         on_failure.callback(federation.close)
         for sequence, row in enumerate(refolded.rows, start):
             recorder.record(*row, sequence=sequence)
@@ -152,7 +147,7 @@ def restored_parts(
     if tree is not None:
         tree["looks"] = tree.get("looks", 0) + len(later)
         tree["best"] = tree.get("best") if refolded.best is None else refolded.best.to_tree()
-    return Parts(config, own, workload, federation, tree, seconds)
+    return Parts(config, stored.own, workload, federation, tree, seconds)
 
 
 class _Refolded(NamedTuple):

@@ -9,21 +9,17 @@ import logging
 import secrets
 import signal
 import time
-from collections.abc import Callable
+from contextlib import closing
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 from typing import Any
 
 from afedpg.config import Config
 from afedpg.engine import spawn
-from afedpg.engine.cost import Cost
-from afedpg.engine.federation import OnArrival
 from afedpg.engine.process import die_with_parent, leave_stops_to_parent, one_thread
 from afedpg.engine.workloads import BuildWorkload
 from afedpg.errors import AfedpgError, ConfigError
 from afedpg.messages import Workload
-from afedpg.record.folder import RunFolder
-from afedpg.runs.parts import Own
+from afedpg.runs.requests import NewRun, StoredRun
 from afedpg.runs.result import Result
 from afedpg.runs.serve import Place, resume_server, run_server
 
@@ -32,43 +28,19 @@ QUICK_SECONDS = 10.0
 _log = logging.getLogger("afedpg")
 
 
-def run_local(
-    config: Config,
-    own: Own,
-    out: Path | None,
-    on_arrival: OnArrival | None = None,
-    announce: Callable[[Cost], None] = lambda cost: None,
-) -> Result:
-    if config.engine != "local":
-        raise ConfigError(f"engine: a {config.engine} federation has agents of its own; use `afedpg server`")
-    agents = Processes(own.workload(config))
-    try:
-        return run_server(config, agents.place, out, own, on_arrival, announce, agents.start, [agents.watch])
-    finally:
-        agents.close()
+def run_local(new: NewRun) -> Result:
+    if new.config.engine != "local":
+        raise ConfigError(f"engine: a {new.config.engine} federation has agents of its own; use `afedpg server`")
+    with closing(Processes(new.own.workload(new.config))) as agents:
+        return run_server(new, agents.place, agents.start, [agents.watch])
 
 
-def resume_live(
-    folder: RunFolder,
-    own: Own,
-    on_arrival: OnArrival | None,
-    warn: Callable[[str], None],
-    announce: Callable[[Cost], None],
-    accept_loss: bool,
-) -> Result:
+def resume_live(stored: StoredRun) -> Result:
     """`afedpg resume` of a local run, or of a federation that listens where it listened before."""
-    config = folder.config()
-    if config.engine == "grpc":
-        place = Place.stored(folder.path)
-        return resume_server(folder, place, own, on_arrival, warn, announce, accept_loss=accept_loss)
-    agents = Processes(own.workload(config))
-    try:
-        start, watchers = agents.start, [agents.watch]
-        return resume_server(
-            folder, agents.place, own, on_arrival, warn, announce, start, watchers, "local", accept_loss
-        )
-    finally:
-        agents.close()
+    if stored.config.engine == "grpc":
+        return resume_server(stored, Place.stored(stored.folder.path))
+    with closing(Processes(stored.own.workload(stored.config))) as agents:
+        return resume_server(stored, agents.place, agents.start, [agents.watch], "local")
 
 
 @dataclass

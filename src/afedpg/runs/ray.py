@@ -4,61 +4,43 @@ from __future__ import annotations
 
 import contextlib
 import math
-from collections.abc import Callable
 from dataclasses import replace
-from pathlib import Path
 
 from afedpg.config import Config
 from afedpg.engine.cost import Cost, check_memory
-from afedpg.engine.federation import OnArrival
 from afedpg.engine.process import Interruption
 from afedpg.engine.workloads import BuildWorkload
 from afedpg.errors import ConfigError
 from afedpg.messages import Workload
-from afedpg.record.folder import RunFolder
 from afedpg.runs.live_session import Parts, keep_record, new_parts, restored_parts, run_live
 from afedpg.runs.parts import Own, parts_of
+from afedpg.runs.requests import NewRun, StoredRun
 from afedpg.runs.result import Result
 from afedpg.server.rules import ServerRule
 from afedpg.transport.ray.cluster import cluster, room, starts_here, store_bytes
 from afedpg.transport.ray.pool import RayPool
 
 
-def run_ray(
-    config: Config,
-    own: Own,
-    out: Path | None,
-    on_arrival: OnArrival | None = None,
-    announce: Callable[[Cost], None] = lambda cost: None,
-) -> Result:
-    build = _sendable(config, own)
-    parts = new_parts(_on_server(config), own, on_arrival)._replace(config=config)
+def run_ray(new: NewRun) -> Result:
+    config = new.config
+    build = _sendable(config, new.own)
+    parts = new_parts(_on_server(config), new.own, new.on_arrival)._replace(config=config)
     cost = _cost(config, parts.workload, parts.federation.rule)
     with cluster(config, parts.workload):
-        keep_record(parts, out)
-        announce(cost)
+        keep_record(parts, new.out)
+        new.announce(cost)
         return serve(parts, build)
 
 
-def resume_ray(
-    folder: RunFolder,
-    config: Config,
-    own: Own,
-    on_arrival: OnArrival | None,
-    warn: Callable[[str], None],
-    announce: Callable[[Cost], None],
-    accept_loss: bool,
-) -> Result:
-    """The server stands where it stood, bit for bit; agents go on from their states in the newest checkpoint.
-
-    `config` is the folder's, perhaps with another cluster.
-    """
-    build = _sendable(config, own)
-    workload, rule = parts_of(_on_server(config), own)
+def resume_ray(stored: StoredRun) -> Result:
+    """The server stands where it stood, bit for bit; agents go on from their states in the newest checkpoint."""
+    config = stored.config
+    build = _sendable(config, stored.own)
+    workload, rule = parts_of(_on_server(config), stored.own)
     cost = _cost(config, workload, rule)
     with cluster(config, workload):  # first: it may not be there, and the folder stays as it is
-        parts = restored_parts(folder, _on_server(config), own, on_arrival, warn, accept_loss)._replace(config=config)
-        announce(replace(cost, done=parts.federation.server.gradients))
+        parts = restored_parts(stored, _on_server(config))._replace(config=config)
+        stored.announce(replace(cost, done=parts.federation.server.gradients))
         return serve(parts, build)
 
 

@@ -9,9 +9,8 @@ from afedpg.errors import AfedpgError, ConfigError
 from afedpg.record import checkpoint
 from afedpg.record import folder as folders
 from afedpg.record.journal import read
-from afedpg.record.trust import check_trust
-from afedpg.runs.parts import Own, check_own, parts_of, start_state
-from afedpg.runs.stored import newest
+from afedpg.runs.parts import Own, parts_of, start_state
+from afedpg.runs.stored import newest, open_checked
 from afedpg.runs.train import run
 from afedpg.server.admission import Limits
 from afedpg.server.fold import step
@@ -44,10 +43,7 @@ def replay(path: str | Path, own: Own = Own(), trust_code: bool = False) -> Comp
         own: the parts of your own that the run was made with.
         trust_code: import the module of its task MODULE:ID, though you have not run it before.
     """
-    folder = folders.open_run(Path(path))
-    config = folder.config()
-    check_own(config, own)
-    check_trust(config, trust_code)
+    folder, config = open_checked(path, own, trust_code)
     if not folder.journal.is_dir():  # as `reproduce` leaves its finished runs
         again = f"; `afedpg replay {path} --recompute` computes them again" if config.engine == "virtual" else ""
         raise AfedpgError(f"{path}: its events are not kept{again}")
@@ -81,10 +77,7 @@ def recompute(path: str | Path, own: Own = Own(), workers: int | None = None, tr
         workers: as of `train`.
         trust_code: import the module of its task MODULE:ID, though you have not run it before.
     """
-    folder = folders.open_run(Path(path))
-    config = folder.config()
-    check_own(config, own)
-    check_trust(config, trust_code)
+    folder, config = open_checked(path, own, trust_code)
     if config.engine != "virtual":
         raise ConfigError(
             f"engine: a run of the {config.engine} engine cannot be recomputed; replay without --recompute"

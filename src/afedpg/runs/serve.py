@@ -10,16 +10,14 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from afedpg.config import Config
-from afedpg.engine.cost import Cost, check_memory
-from afedpg.engine.federation import OnArrival
+from afedpg.engine.cost import check_memory
 from afedpg.engine.live import LiveEngine, Transport
 from afedpg.engine.process import Interruption
 from afedpg.errors import ConfigError
-from afedpg.record import folder as folders
 from afedpg.record.disk import write_text
 from afedpg.runs.live_session import Parts, keep_record, new_parts, restored_parts, run_live
-from afedpg.runs.parts import Own, check_own, warn_of_versions
+from afedpg.runs.parts import check_own, warn_of_versions
+from afedpg.runs.requests import NewRun, StoredRun
 from afedpg.runs.result import Result
 from afedpg.transport.grpc.listener import Listener, listening
 from afedpg.transport.grpc.roster import Roster, read_list
@@ -76,64 +74,44 @@ class Place:
             raise ConfigError(f"run: {folder} does not say where it listened; use `afedpg server --resume`") from error
 
 
-def run_server(
-    config: Config,
-    place: Place,
-    out: Path | None,
-    own: Own = Own(),
-    on_arrival: OnArrival | None = None,
-    announce: Callable[[Cost], None] = lambda cost: None,
-    on_port: Callable[[int], None] = lambda port: None,
-    watchers: Iterable[Callable[[], None]] = (),
-) -> Result:
+OnPort = Callable[[int], None]
+Watchers = Iterable[Callable[[], None]]
+
+
+def run_server(new: NewRun, place: Place, on_port: OnPort = lambda port: None, watchers: Watchers = ()) -> Result:
     """A new run, until it is done."""
     place.check()
-    parts = new_parts(config, own, on_arrival)
-    cost = check_memory(config, parts.workload, parts.federation.rule, 1)
+    parts = new_parts(new.config, new.own, new.on_arrival)
+    cost = check_memory(new.config, parts.workload, parts.federation.rule, 1)
 
     def begin() -> None:
-        keep_record(parts, out)
-        announce(cost)
+        keep_record(parts, new.out)
+        new.announce(cost)
 
-    return _serve(parts, place, begin, on_port, list(watchers))
+    return _serve(parts, place, begin, on_port, watchers)
 
 
 def resume_server(
-    folder: folders.RunFolder,
-    place: Place,
-    own: Own = Own(),
-    on_arrival: OnArrival | None = None,
-    warn: Callable[[str], None] = lambda text: None,
-    announce: Callable[[Cost], None] = lambda cost: None,
-    on_port: Callable[[int], None] = lambda port: None,
-    watchers: Iterable[Callable[[], None]] = (),
-    engine: str = "grpc",
-    accept_loss: bool = False,
+    stored: StoredRun, place: Place, on_port: OnPort = lambda port: None, watchers: Watchers = (), engine: str = "grpc"
 ) -> Result:
     """Goes on with the bits the server had when it ended, however it ended. Runs of another `engine` are refused."""
     place.check()
-    config = folder.config()
+    config, folder = stored.config, stored.folder
     if config.engine != engine:
         how = f"go on with `afedpg resume {folder.path}`"
         raise ConfigError(f"out: {folder.path} is a run of --engine {config.engine}, not of a server; {how}")
-    check_own(config, own)
-    warn_of_versions(folder, warn)
-    parts = restored_parts(folder, config, own, on_arrival, warn, accept_loss)
+    check_own(config, stored.own)
+    warn_of_versions(folder, stored.warn)
+    parts = restored_parts(stored, config)
 
     def begin() -> None:
         cost = check_memory(config, parts.workload, parts.federation.rule, 1)
-        announce(replace(cost, done=parts.federation.server.gradients))
+        stored.announce(replace(cost, done=parts.federation.server.gradients))
 
-    return _serve(parts, place, begin, on_port, list(watchers))
+    return _serve(parts, place, begin, on_port, watchers)
 
 
-def _serve(
-    parts: Parts,
-    place: Place,
-    begin: Callable[[], None],
-    on_port: Callable[[int], None],
-    watchers: list[Callable[[], None]],
-) -> Result:
+def _serve(parts: Parts, place: Place, begin: Callable[[], None], on_port: OnPort, watchers: Watchers) -> Result:
     """`begin` comes once the port is taken."""
     with (
         Interruption().watched() as interruption,
@@ -151,7 +129,7 @@ def _serve(
 
         roster = Roster(folder / ROSTER, place.allow, place.names)
         transport = _transport(parts, place, listener, roster, opened)
-        return run_live(parts, transport, interruption, watchers, drive=listener.drive)
+        return run_live(parts, transport, interruption, list(watchers), drive=listener.drive)
 
 
 def _transport(parts: Parts, place: Place, listener: Listener, roster: Roster, opened: Callable[[], None]) -> Transport:

@@ -12,7 +12,7 @@ import numpy as np
 from afedpg.config import Config
 from afedpg.engine.federation import Federation
 from afedpg.engine.process import DeadEnd, Interrupted, Interruption
-from afedpg.errors import AfedpgError, ConfigError
+from afedpg.errors import AfedpgError, BrokenPart, ConfigError
 from afedpg.messages import Evaluation, Workload
 from afedpg.record import checkpoint
 from afedpg.runs.best import Evaluated, best_in, better, scaled_by
@@ -186,6 +186,8 @@ class Session:
         where = f"{error} after gradient {server.gradients} of {self.config.gradients}"
         if isinstance(error, DeadEnd):
             return DeadEnd(f"{where}; resuming would bring the same, start again with other settings")
+        if isinstance(error, BrokenPart):
+            return BrokenPart(f"{where}; correct its code, then go on with: afedpg resume {recorder.folder.path}")
         text = f"{where}; go on with: afedpg resume {recorder.folder.path}"
         return Interrupted(text) if isinstance(error, Interrupted) else AfedpgError(text)
 

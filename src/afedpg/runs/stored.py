@@ -1,20 +1,35 @@
-"""The newest whole checkpoint of a run, once it is known that this run can go on from it."""
+"""A stored run with the code it was made with, and its newest whole checkpoint, once it is known that it fits."""
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any, NamedTuple
 
+from afedpg.config import Config
 from afedpg.errors import ConfigError
 from afedpg.messages import Workload
 from afedpg.record import checkpoint
 from afedpg.record.agreement import check_agreement
-from afedpg.record.folder import RunFolder
+from afedpg.record.folder import RunFolder, open_run
+from afedpg.record.trust import check_trust
+from afedpg.runs.parts import Own, check_own
 from afedpg.server.rules import ServerRule
 from afedpg.server.state import ServerState, buffer_names, from_tree
 
 _log = logging.getLogger("afedpg")
+
+
+def open_checked(
+    path: str | Path, own: Own, trust_code: bool, kinds: tuple[str, ...] = tuple(Own.__dataclass_fields__)
+) -> tuple[RunFolder, Config]:
+    """The folder and its configuration; the user's own parts of these `kinds` must be those it was made with."""
+    folder = open_run(Path(path))
+    config = folder.config()
+    check_own(config, own, kinds)
+    check_trust(config, trust_code)
+    return folder, config
 
 
 class Stored(NamedTuple):
@@ -43,8 +58,10 @@ def check_size(folder: RunFolder, stored: int, parameters: int) -> None:
 
 def _check_fit(folder: RunFolder, server: ServerState, parameters: int, rule: ServerRule) -> None:
     check_size(folder, server.theta.size, parameters)
-    names = {*server.buffers, *server.memory.arrays}, buffer_names(rule, parameters)
-    made, given = (", ".join(sorted(each)) or "nothing" for each in names)
-    if made != given:
-        kept = f"the checkpoint's rule remembers {made}, the one given {given}"
-        raise ConfigError(f"method: {folder.path}: {kept}; bring back the rule it was made with")
+    stored = {"method": server.buffers, "aggregator": server.memory.arrays}
+    for kind, names in buffer_names(rule, parameters).items():
+        made, given = (", ".join(sorted(each)) or "nothing" for each in (stored[kind], names))
+        if made != given:
+            part = "rule" if kind == "method" else kind
+            kept = f"the checkpoint's {part} remembers {made}, the one given {given}"
+            raise ConfigError(f"{kind}: {folder.path}: {kept}; bring back the {part} it was made with")

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any, Unpack
 
 import numpy as np
 
-from afedpg import config as configuration
 from afedpg.config import Config
 from afedpg.engine import spawn
 from afedpg.engine.cost import Cost
@@ -19,18 +18,17 @@ from afedpg.engine.federation import OnArrival
 from afedpg.engine.workloads import MakeEnv, MakePolicy
 from afedpg.errors import ConfigError
 from afedpg.messages import Codec
-from afedpg.record import folder as folders
-from afedpg.record.trust import check_trust
 from afedpg.runs.callbacks import Callback, watchers
 from afedpg.runs.extend import extend
 from afedpg.runs.keywords import Settings
-from afedpg.runs.parts import Own, check_own, configure, warn_of_versions
+from afedpg.runs.parts import Own, configure, warn_of_versions
+from afedpg.runs.requests import NewRun, StoredRun
 from afedpg.runs.result import Result
+from afedpg.runs.stored import open_checked
 from afedpg.runs.virtual import resume_virtual, run_virtual
 from afedpg.server.aggregators import Aggregator
 from afedpg.server.rules import Recipe
 from afedpg.server.schedules import Schedule
-from afedpg.validation import validate
 
 if TYPE_CHECKING:
     from afedpg.agent.estimators.estimator import Estimator
@@ -89,7 +87,7 @@ def train(
             and 1 where they would have to run your script again to have your functions.
         **settings: as in `afedpg train --help`, typed and explained in `afedpg.runs.keywords.Settings`.
             The run: agents, iterations, seed, engine, from_run, stop_at_return, stop_at_evaluation, stop_at_seconds;
-            of the quadratic problem dimension, noise, optima.
+            of synthetic problems batch, of the quadratic one dimension, noise, optima.
             alpha and eta: schedule, eta_floor, literal, literal_constants.
             Virtual time: fastest, spread, speeds, sigma, shape, trace, silent, late, drop, update_share; of messages
             latency, bandwidth, transfer.
@@ -150,15 +148,16 @@ def run(
     """A new run of a validated configuration; `until` ends it after so many gradients, as `replay` does."""
     spawn.reached()
     workers = _check_workers(config, own, workers)
+    new = NewRun(config, own, out, on_arrival, announce)
     if config.engine == "ray":
         from afedpg.runs.ray import run_ray
 
-        return run_ray(config, own, out, on_arrival, announce)
+        return run_ray(new)
     if config.engine != "virtual":
         from afedpg.runs.local import run_local  # brings gRPC, which virtual time does not need
 
-        return run_local(config, own, out, on_arrival, announce)
-    return run_virtual(config, own, out, workers, on_arrival, announce, until)
+        return run_local(new)
+    return run_virtual(new, workers, until)
 
 
 def resume(
@@ -197,15 +196,12 @@ def resume(
         AfedpgError: the folder holds no run, or too little of it.
     """
     spawn.reached()
-    folder = folders.open_run(Path(path))
     longer = None if iterations is None else extend(path, iterations, own, trust_code)
-    config = folder.config()
+    folder, config = open_checked(path, own, trust_code)
     if cluster and config.engine != "ray":
         raise ConfigError(
             f"{next(iter(cluster))}: only used with --engine ray; this is a run of --engine {config.engine}"
         )
-    check_own(config, own)
-    check_trust(config, trust_code)
     workers = _check_workers(config, own, workers)
     with shown(config, progress) as display:
         if display is not None:
@@ -213,31 +209,20 @@ def resume(
             if longer is not None:
                 display.say(longer)
         heard = watchers(config, callbacks, on_arrival, display)
-        return _resume(folder, config, own, workers, heard, warn, announce, cluster, accept_loss)
+        return _resume(StoredRun(folder, own, heard, warn, announce, accept_loss, cluster), workers)
 
 
-def _resume(
-    folder: folders.RunFolder,
-    config: Config,
-    own: Own,
-    workers: int,
-    on_arrival: OnArrival | None,
-    warn: Callable[[str], None],
-    announce: Callable[[Cost], None],
-    cluster: Mapping[str, Any],
-    accept_loss: bool,
-) -> Result:
-    if config.engine in ("local", "grpc"):
+def _resume(stored: StoredRun, workers: int) -> Result:
+    if stored.config.engine in ("local", "grpc"):
         from afedpg.runs.local import resume_live
 
-        return resume_live(folder, own, on_arrival, warn, announce, accept_loss)
-    warn_of_versions(folder, warn)
-    if config.engine == "ray":
+        return resume_live(stored)
+    warn_of_versions(stored.folder, stored.warn)
+    if stored.config.engine == "ray":
         from afedpg.runs.ray import resume_ray
 
-        config = validate(configuration.from_settings(cluster, config))
-        return resume_ray(folder, config, own, on_arrival, warn, announce, accept_loss)
-    return resume_virtual(folder, config, own, workers, on_arrival, warn, announce, accept_loss)
+        return resume_ray(stored)
+    return resume_virtual(stored, workers)
 
 
 def _check_workers(config: Config, own: Own, workers: int | None) -> int:

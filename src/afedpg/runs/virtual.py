@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from contextlib import closing
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 from afedpg.agent.attacks.omniscient import Adversary
 from afedpg.config import Config
-from afedpg.engine.cost import Cost, check_memory
+from afedpg.engine.cost import check_memory
 from afedpg.engine.crew import Alone, Crew, Pool
-from afedpg.engine.federation import Federation, OnArrival
+from afedpg.engine.federation import Federation
 from afedpg.engine.process import Interruption
 from afedpg.engine.timing import Timing, make_timing
 from afedpg.engine.virtual import VirtualEngine
@@ -24,6 +22,7 @@ from afedpg.record import folder as folders
 from afedpg.record.loss import check_rows, check_start, never_written
 from afedpg.record.recorder import Position, Recorder
 from afedpg.runs.parts import Own, parts_of, start_state
+from afedpg.runs.requests import NewRun, StoredRun
 from afedpg.runs.result import Result
 from afedpg.runs.session import Session
 from afedpg.runs.stored import newest
@@ -32,37 +31,22 @@ from afedpg.server.admission import Limits
 from afedpg.server.defences import centre_and_radius
 
 
-def run_virtual(
-    config: Config,
-    own: Own,
-    out: Path | None,
-    workers: int,
-    on_arrival: OnArrival | None,
-    announce: Callable[[Cost], None],
-    until: int | None,
-) -> Result:
+def run_virtual(new: NewRun, workers: int, until: int | None) -> Result:
+    config, own = new.config, new.own
     workload, rule = parts_of(config, own, workers)
     cost = check_memory(config, workload, rule, workers)
     timing = make_timing(config, own.timing)
     server = start_state(config, rule, workload)
-    federation = Federation(rule, server, None, on_arrival, Limits.of(config))
+    federation = Federation(rule, server, None, new.on_arrival, Limits.of(config))
     with Interruption().watched() as interruption, closing(federation):
-        if out is not None:  # last: a run that cannot start leaves no folder behind
-            federation.recorder = Recorder(folders.create(out, config), config)
-        announce(cost)
+        if new.out is not None:  # last: a run that cannot start leaves no folder behind
+            federation.recorder = Recorder(folders.create(new.out, config), config)
+        new.announce(cost)
         return _session(config, own, workload, federation, workers, None, until, timing, interruption)
 
 
-def resume_virtual(
-    folder: folders.RunFolder,
-    config: Config,
-    own: Own,
-    workers: int,
-    on_arrival: OnArrival | None,
-    warn: Callable[[str], None],
-    announce: Callable[[Cost], None],
-    accept_loss: bool,
-) -> Result:
+def resume_virtual(stored: StoredRun, workers: int) -> Result:
+    config, own, folder, warn = stored.config, stored.own, stored.folder, stored.warn
     workload, rule = parts_of(config, own, workers)
     cost = check_memory(config, workload, rule, workers)
     timing = make_timing(config, own.timing)
@@ -70,14 +54,14 @@ def resume_virtual(
         if checkpoint.names(folder.checkpoints):
             _, tree, server = newest(folder, rule, workload, warn)
             never = never_written(tree, server.gradients, config.reports)
-            given_up = check_rows(folder, server.gradients, never, accept_loss, warn)
+            given_up = check_rows(folder, server.gradients, never, stored.accept_loss, warn)
             position = Position(server.gradients, server.samples, tree["sequence"], given_up=given_up)
         else:  # stopped before its first checkpoint: nothing is lost by starting over
-            check_start(folder, accept_loss, warn)
+            check_start(folder, stored.accept_loss, warn)
             tree, server, position = None, start_state(config, rule, workload), None
         recorder = Recorder(folder, config, position, lock)
-        with closing(Federation(rule, server, recorder, on_arrival, Limits.of(config))) as federation:
-            announce(replace(cost, done=server.gradients))
+        with closing(Federation(rule, server, recorder, stored.on_arrival, Limits.of(config))) as federation:
+            stored.announce(replace(cost, done=server.gradients))
             return _session(config, own, workload, federation, workers, tree, None, timing, interruption)
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 from collections import deque
 from collections.abc import Sequence
-from types import TracebackType
 
 from afedpg.config import Config
 from afedpg.engine.cost import Cost
@@ -34,10 +33,8 @@ class Display:
     def __enter__(self) -> Display:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        if self._to_the_end and kind is None and self._gradients:
+    def __exit__(self, *raised: object) -> None:
+        if self._to_the_end and raised[0] is None and self._gradients:
             self._progress.moved(last=True)
         self._progress.stop()
 
