@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from io import BytesIO
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import matplotlib
 import numpy as np
@@ -21,10 +21,10 @@ from afedpg.messages import Vector
 
 __all__ = ["Axes", "Figure", "Line2D"]
 
-BLACK, ORANGE, SKY, GREEN, YELLOW, BLUE, VERMILION, PURPLE = (
-    "#000000", "#E69F00", "#56B4E9", "#009E73", "#F0E442", "#0072B2", "#D55E00", "#CC79A7",
+BLACK, ORANGE, SKY, GREEN, BLUE, VERMILION, PURPLE = (
+    "#000000", "#E69F00", "#56B4E9", "#009E73", "#0072B2", "#D55E00", "#CC79A7",
 )  # fmt: skip
-GREY, LIGHT = "#666666", "#DDDDDD"
+GREY = "#666666"
 METHOD_COLORS = {
     "afedpg": BLUE, "fedpg": VERMILION, "afedpg-vanilla": ORANGE, "a3c": PURPLE, "pg": GREEN, "pg-plain": GREY,
 }  # fmt: skip
@@ -149,26 +149,6 @@ def focus_on_means(axes: Axes) -> None:
         room = 0.6 * (high - low) or 1.0
         bottom, top = axes.get_ylim()
         axes.set_ylim(max(bottom, low - room), min(top, high + room))
-
-
-class Banded(Protocol):
-    """A mean with its band, as `curves.Mean`."""
-
-    @property
-    def x(self) -> Vector: ...
-
-    @property
-    def mean(self) -> Vector: ...
-
-    @property
-    def low(self) -> Vector: ...
-
-    @property
-    def high(self) -> Vector: ...
-
-
-def curve(axes: Axes, mean: Banded, color: str, label: str, line: Any = "-") -> None:
-    line_with_band(axes, mean.x, mean.mean, mean.low, mean.high, color, label, line)
 
 
 def legend_below(figure: Figure, columns: int) -> None:

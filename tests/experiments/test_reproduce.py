@@ -7,6 +7,7 @@ import html
 import itertools
 import json
 import shlex
+import shutil
 import signal
 import subprocess
 import sys
@@ -94,7 +95,7 @@ def test_every_file_is_there(speedup: Path) -> None:
     report = (speedup / "report.html").read_text()
     assert "data:image/png;base64," in report
     assert html.escape(verdict["claim"]) in report
-    command = "afedpg reproduce sample-speedup --scale smoke --tasks quadratic --seeds 0,1,2 --preset paper"
+    command = "afedpg reproduce sample-speedup --scale smoke --tasks quadratic --seeds 0,1,2"
     assert document["command"] == command
     assert f"<code>{command}</code>" in report
     (made_with,) = document["made_with"]
@@ -266,6 +267,7 @@ def test_other_code_is_another_run(tmp_path: Path) -> None:
         (("all", "--methods", "missing.py:rule"), "methods"),
         (("all", "--timing", "slow"), "timing"),
         (("all", "--preset", "best"), "preset"),
+        (("rivals", "--preset", "tuned"), "preset"),
         (("all", "--workers", "0"), "workers"),
     ],
 )
@@ -323,6 +325,28 @@ def test_a_preset_of_ones_own_may_set_what_virtual_time_heeds(
     engines = "--engine local or --engine ray or `afedpg server`"
     assert capsys.readouterr().err == f"afedpg: deadline: only used with {engines}\n"
     assert not (tmp_path / "out" / "runs").exists()
+
+
+def test_a_learners_curve_is_all_that_is_needed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A second machine that has the curves alone concludes the same, and computes what is missing."""
+    first, second = tmp_path / "first", tmp_path / "second"
+    arguments = ("learners", "--scale", "smoke", "--tasks", "CartPole-v1", "--workers", "2")
+    assert reproduce(*arguments, "--out", str(first)) == 0
+    shutil.copytree(first / "curves", second / "curves")
+    shutil.copy(first / "spent.csv", second)
+    assert reproduce(*arguments, "--out", str(second), "--finished-only") == 0
+    assert csvs(second) == csvs(first)
+    assert not (second / "runs").exists()
+    removed = min((second / "curves").iterdir())
+    removed.unlink()
+    shutil.rmtree(second / "learners")
+    assert reproduce(*arguments, "--out", str(second), "--finished-only") == 0
+    assert len(rows_of(second / "learners" / "jobs.csv")) == len(rows_of(first / "learners" / "jobs.csv")) - 1
+    assert reproduce(*arguments, "--out", str(second)) == 0
+    assert csvs(second) == csvs(first)
+    capsys.readouterr()
+    assert reproduce("sample-speedup", "--scale", "smoke", "--out", str(second), "--finished-only") == 1
+    assert "runs are not finished in" in capsys.readouterr().err
 
 
 def test_all_keeps_to_the_figures_that_show_a_method_named() -> None:

@@ -9,6 +9,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from afedpg.cli import make_parser
+from afedpg.commands.reproduce import read_choices
 from afedpg.experiments import sites
 from afedpg.experiments.choices import Choices
 from afedpg.experiments.reproduce import reproduce
@@ -29,12 +31,10 @@ def test_everybody_has_the_same_samples_sites_and_speeds() -> None:
     assert labels == [*LABELS, "afedppo"]
 
 
-def test_the_commands_usual_preset_is_not_that_of_these_runs() -> None:
+def test_without_a_preset_everybody_has_one_that_suits() -> None:
     """`paper` has constants for runs a hundred times as long, and none for asynchronous PPO."""
-    usual, none = (list(sites.jobs(Choices("full", Path(), 1, preset=preset))) for preset in ("paper", ""))
-    assert [run.name for run in usual] == [run.name for run in none]
-    of = {who.label: run.settings.config for task, who, run in sites.runs(Choices("full", Path(), 1, preset="paper"))
-          if task == "hopper"}  # fmt: skip
+    choices = read_choices(make_parser().parse_args(["reproduce", "sites", "--scale", "full"]))[1]
+    of = {who.label: run.settings.config for task, who, run in sites.runs(choices) if task == "hopper"}
     assert (of["afedpg"].schedule.eta, of["afedppo"].agent.estimator) == (0.01, "clipped")
 
 

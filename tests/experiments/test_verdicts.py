@@ -20,8 +20,7 @@ from afedpg.experiments import (
     timeline,
 )  # fmt: skip
 from afedpg.experiments.choices import Choices, Method
-from afedpg.experiments.curves import Curve, Key, Mean
-from afedpg.experiments.jobs import RunJob
+from afedpg.experiments.curves import Curve, KeptRun, Key, Mean
 from afedpg.experiments.learner_runs import Cell
 from afedpg.experiments.outcome import Verdict, rule, settle
 from afedpg.experiments.statistics import Interval
@@ -42,7 +41,7 @@ def test_too_little_data_never_speaks() -> None:
 ])  # fmt: skip
 def test_learners_are_judged_by_their_first_seeds(there, long, short, monkeypatch, tmp_path) -> None:
     """Never by those that happen to be there."""
-    monkeypatch.setattr(RunJob, "finished", lambda job, out: job.settings.config.seed in there)
+    monkeypatch.setattr(KeptRun, "finished", lambda job, out: job.settings.config.seed in there)
     monkeypatch.setattr(learners, "_row", lambda cell, mine, _: (cell, [job.settings.config.seed for job in mine]))
     found = learners.rows(Choices("full", tmp_path, 1, tasks=("hopper",)))
     seeds = {study: next((mine for cell, mine in found if cell.study == study), None) for study in ("tasks", "teams")}

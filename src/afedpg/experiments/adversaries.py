@@ -35,11 +35,11 @@ TASKS = {
     "smoke": ("lq-bandit",), "short": ("lq-bandit", "softmax-mdp"),
     "full": ("lq-bandit", "softmax-mdp", "CartPole-v1"),
 }  # fmt: skip
-COURSES = {  # lq-bandit's were chosen on seeds 100 to 102; softmax-mdp's in a simulation of that problem alone
+COURSES = {  # chosen on seeds 100 to 102
     "lq-bandit": Course(200.0, {NONE: 0.03, "clip-centred": 0.03, RECOMMENDED: 0.01}),
-    "softmax-mdp": Course(
-        400.0, {NONE: 0.02, "clip-centred": 0.02, RECOMMENDED: 0.005}, parameters={RECOMMENDED: "beta=0.03"}
-    ),
+    # Gradients of single episodes of this problem are skewed: a robust mean of them leaves out the rare ones that find
+    # the reward. The mean of 16 episodes, which is a short rollout, is not.
+    "softmax-mdp": Course(100.0, {NONE: 0.05, "clip-centred": 0.05, RECOMMENDED: 0.02}, {"batch": 16}),
 }
 ENVIRONMENT = Course(
     40.0, {NONE: 0.03, "clip-centred": 0.03, RECOMMENDED: 0.01}, {"steps": 256, "alpha": 0.1, "compute": "auto"}
@@ -95,8 +95,9 @@ def likenesses(choices: Choices) -> list[Likeness]:
     plan, found = Plan(choices), []
     for task in choices.pick_tasks(TASKS[choices.scale]):
         short = choices.scale == "smoke"
-        synthetic = task in PROBLEMS
-        kinds = [("", 1)] if synthetic else [("gae", 128), ("gae", 1024), ("reinforce", 1024), ("clipped", 128)]
+        kinds = [("gae", 128), ("gae", 1024), ("reinforce", 1024), ("clipped", 128)]
+        if task in PROBLEMS:
+            kinds = [("", batch) for batch in dict.fromkeys([1, _course(choices, task).more.get("batch", 1)])]
         for estimator, steps in kinds:
             rounds = 20 if short or steps > 128 else 60
             laws = ("equal",) if short else ("equal", "linear")

@@ -16,6 +16,8 @@ EXPERIMENTS = (
     "sites", "learners", "adversaries",
 )  # fmt: skip
 SCALES = ("smoke", "short", "full")
+PAPER = "paper"  # the preset of the paper's figures, unless another one is named
+WITH_PRESET = ("sample-speedup", "global-time", "communication", "long-runs", "sites")  # the others set their own
 FEDERATED = ("afedpg", "fedpg", "afedpg-vanilla", "a3c")
 SUITABLE = {  # the methods each experiment can show
     "sample-speedup": FEDERATED,
@@ -93,9 +95,10 @@ class Choices:
     seeds: tuple[int, ...] = ()
     agents: tuple[int, ...] = ()
     methods: tuple[Method, ...] = ()
-    preset: str = ""
+    preset: str = ""  # empty: the experiment's own
     timing: str = ""  # a named timing model
     own_timing: OwnPart | None = None
+    finished_only: bool = False  # compute nothing: conclude from what is finished
 
     def pick_tasks(self, usual: tuple[str, ...]) -> tuple[str, ...]:
         return self.tasks or usual
@@ -103,6 +106,9 @@ class Choices:
     def pick_seeds(self, smoke: int, short: int, full: int) -> tuple[int, ...]:
         """Those given, or the first so many of the scale."""
         return self.seeds or tuple(range({"smoke": smoke, "short": short, "full": full}[self.scale]))
+
+    def pick_preset(self, usual: str = PAPER) -> str:
+        return self.preset or usual
 
     def pick_agents(self, usual: tuple[int, ...]) -> tuple[int, ...]:
         return self.agents or usual
@@ -126,7 +132,7 @@ class Choices:
             "agents": ",".join(map(str, self.agents)),
             "methods": ",".join(methods),
             "timing": self.own_timing.named if self.own_timing else self.timing,
-            "preset": self.preset,
+            "preset": self.preset if id in WITH_PRESET else "",
         }
         flags = (f"--{name} {shlex.quote(value)}" for name, value in given.items() if value)
         return " ".join(["afedpg reproduce", id, *flags])
@@ -228,9 +234,11 @@ def check_tasks(tasks: tuple[str, ...]) -> tuple[str, ...]:
     return tasks
 
 
-def check_preset(preset: str) -> str:
+def check_preset(id: str, preset: str) -> str:
     """The preset itself, if it is a file or some task has it; a task without it has the defaults."""
     known = presets()
-    if not preset.endswith(".toml") and not any(name.endswith(f".{preset}") for name in known):
+    if preset and id not in ("all", *WITH_PRESET):
+        raise ConfigError(f"preset: only for {', '.join(WITH_PRESET)}, not for {id}; leave --preset out")
+    if preset and not preset.endswith(".toml") and not any(name.endswith(f".{preset}") for name in known):
         raise ConfigError(f"preset: there is no '{preset}'; known: {', '.join(known) or 'none'}, or a .toml file")
     return preset

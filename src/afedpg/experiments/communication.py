@@ -63,7 +63,7 @@ def _settings(choices: Choices, task: str, method: Method) -> Any:
     if task not in PROBLEMS:
         shared["steps"] = SMALL_STEPS  # messages are as long, as many and at the same times, however long the rollout
     seed = choices.pick_seeds(1, 1, 1)[0]
-    return Plan(choices, choices.preset, shared).settings(task, method, AGENTS, seed)
+    return Plan(choices, choices.pick_preset(), shared).settings(task, method, AGENTS, seed)
 
 
 def jobs(choices: Choices) -> Sequence[RunJob]:

@@ -20,14 +20,12 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from afedpg.config import Config
-from afedpg.engine.crew import Alone
 from afedpg.engine.federation import Federation
-from afedpg.engine.process import Interruption
-from afedpg.engine.timing import make_timing
 from afedpg.engine.virtual import VirtualEngine
 from afedpg.experiments.choices import Method
-from afedpg.experiments.jobs import GRADIENT_SECONDS, STEP_SECONDS, Plan, Progress, Settings
-from afedpg.experiments.tables import Table, read, table
+from afedpg.experiments.in_memory import run_in_memory
+from afedpg.experiments.jobs import Plan, Progress, Settings, TableJob
+from afedpg.experiments.tables import Table, table
 from afedpg.messages import Workload
 from afedpg.problems import make_problem
 from afedpg.runs.best import scaled_by
@@ -97,8 +95,10 @@ def points(contestant: Contestant, course: Course = EXACT) -> list[Point]:
 
 
 @dataclass(frozen=True)
-class Contest:
+class Contest(TableJob):
     """One contestant on one problem under one clock: the search, then the best point on every seed."""
+
+    kind = "contests"
 
     plan: Plan
     contestant: Contestant
@@ -139,17 +139,7 @@ class Contest:
 
     @property
     def cost(self) -> float:
-        config = self.settings.config
-        return self.gradients * (GRADIENT_SECONDS if config.synthetic else STEP_SECONDS * config.report_steps)
-
-    def path(self, out: Path) -> Path:
-        return out / "contests" / f"{self.name}.csv"
-
-    def finished(self, out: Path) -> bool:
-        return self.path(out).is_file()
-
-    def read(self, out: Path) -> Table:
-        return read(self.path(out))
+        return self.settings.seconds(self.gradients)
 
     def _passage(self, point: Point, seed: int, limit: float = math.inf) -> Passage:
         return first_passage(self.run_settings(point, seed), limit, self.course)
@@ -178,34 +168,29 @@ class Contest:
 
 def first_passage(settings: Settings, limit: float = math.inf, course: Course = EXACT) -> Passage:
     """When theta first is at the goal; where that is a gap, and stays there for `HOLD` seconds."""
-    config, own = settings.config, settings.own()
-    workload, rule, server = prepare(config, own)
+    config = settings.config
+    workload, rule, server = prepare(config, settings.own())
     arrived = _at_gap(config, server) if course.goal is None else _at_return(config, workload, course.goal)
     hold = HOLD if course.goal is None else 0.0
     federation = Federation(rule, server)
-    engine = VirtualEngine(federation, workload, Alone(workload), make_timing(config, own.timing), config.agents)
     reached: Passage | None = None
     looked = 0
 
-    with Interruption().watched() as interruption:
+    def finished(engine: VirtualEngine) -> bool:
+        nonlocal reached, looked
+        state = federation.server
+        if state.iteration > looked:
+            looked = state.iteration
+            if not arrived(state):
+                reached = None
+            elif reached is None:
+                reached = Passage(engine.seconds, state.gradients, state.unused)
+        if reached is not None and engine.seconds - reached.seconds >= hold:
+            return True
+        kept = len(state.memory.kept)
+        return state.gradients + state.unused + kept >= course.most or engine.seconds - hold > limit
 
-        def finished() -> bool:
-            nonlocal reached, looked
-            interruption.check()
-            state = federation.server
-            if state.iteration > looked:
-                looked = state.iteration
-                if not arrived(state):
-                    reached = None
-                elif reached is None:
-                    reached = Passage(engine.seconds, state.gradients, state.unused)
-            if reached is not None and engine.seconds - reached.seconds >= hold:
-                return True
-            kept = len(state.memory.kept)
-            return state.gradients + state.unused + kept >= course.most or engine.seconds - hold > limit
-
-        engine.start()
-        engine.run(finished)
+    engine = run_in_memory(settings, workload, federation, finished)
     held = reached is not None and engine.seconds - reached.seconds >= hold
     return reached if held and reached is not None else Passage(math.inf, server.gradients, server.unused)
 

@@ -9,14 +9,16 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from afedpg import plotting
 from afedpg.experiments.choices import Method
-from afedpg.experiments.jobs import RunJob
+from afedpg.experiments.jobs import Progress, RunJob
 from afedpg.experiments.statistics import band, known_mean
-from afedpg.experiments.tables import Table, table
+from afedpg.experiments.tables import Table, read, table
 from afedpg.messages import Vector
 from afedpg.record.database import read_arrivals, read_evaluations
 
@@ -31,6 +33,11 @@ class Key:
     task: str
     method: Method
     agents: int
+
+    @property
+    def cells(self) -> tuple[str, str, int]:
+        """Of a table's row."""
+        return self.task, self.method.label, self.agents
 
 
 @dataclass(frozen=True)
@@ -73,6 +80,33 @@ def read_curve(key: Key, run: RunJob, out: Path) -> Curve:
     return Curve(key, seed, samples, rows["seconds"][edges[1:] - 1], returns, episodes.astype(np.int64))
 
 
+@dataclass(frozen=True)
+class KeptRun(RunJob):
+    """A run that leaves its curve as OUT/curves/NAME.csv. That is all a figure needs: the run may be deleted, and a
+    curve that was computed on another machine counts as a finished run.
+    """
+
+    key: Key
+
+    def path(self, out: Path) -> Path:
+        return out / "curves" / f"{self.name}.csv"
+
+    def finished(self, out: Path) -> bool:
+        return self.path(out).is_file()
+
+    def perform(self, out: Path, workers: int, progress: Progress) -> None:
+        if not super().finished(out):
+            super().perform(out, workers, progress)
+        curve = read_curve(self.key, self, out)
+        rows = zip(curve.samples, curve.seconds, curve.returns, curve.episodes, strict=True)
+        table("samples_per_agent seconds training_return episodes", rows).write(self.path(out))
+
+    def curve(self, out: Path) -> Curve:
+        kept = read(self.path(out))
+        samples, seconds, returns, episodes = (kept.numbers(name) for name in kept.columns)
+        return Curve(self.key, self.settings.config.seed, samples, seconds, returns, episodes.astype(np.int64))
+
+
 def read_evaluated(key: Key, run: RunJob, out: Path) -> list[Evaluated]:
     """One per way of acting; where agents have environments of their own, the mean over them."""
     rows = read_evaluations(run.folder(out).database)
@@ -91,7 +125,7 @@ def read_evaluated(key: Key, run: RunJob, out: Path) -> list[Evaluated]:
 
 def curves_table(curves: Iterable[Curve]) -> Table:
     rows = [
-        (c.key.task, c.key.method.label, c.key.agents, c.seed, c.samples[i], c.seconds[i], c.returns[i], c.episodes[i])
+        (*c.key.cells, c.seed, c.samples[i], c.seconds[i], c.returns[i], c.episodes[i])
         for c in curves
         for i in range(len(c.samples))
     ]
@@ -100,17 +134,7 @@ def curves_table(curves: Iterable[Curve]) -> Table:
 
 def evaluations_table(evaluated: Iterable[Evaluated]) -> Table:
     rows = [
-        (
-            e.key.task,
-            e.key.method.label,
-            e.key.agents,
-            e.seed,
-            e.kind,
-            e.samples[i],
-            e.seconds[i],
-            e.means[i],
-            e.episodes,
-        )
+        (*e.key.cells, e.seed, e.kind, e.samples[i], e.seconds[i], e.means[i], e.episodes)
         for e in evaluated
         for i in range(len(e.samples))
     ]
@@ -144,6 +168,9 @@ class Mean:
     def _band(self) -> tuple[Vector, Vector, Vector]:
         return band(self.values)
 
+    def draw(self, panel: plotting.Axes, color: str, label: str, line: Any = "-") -> None:
+        plotting.line_with_band(panel, self.x, *self._band, color, label, line)
+
 
 def over_samples(curves: Sequence[Curve]) -> Mean:
     """Runs of one kind apply the same number of gradients, so their parts lie at the same samples."""
@@ -168,11 +195,7 @@ def _interpolate(x: Vector, seconds: Vector, values: Vector) -> Vector:
 
 
 def means_table(means: Iterable[tuple[Key, Mean]], x: str) -> Table:
-    rows = [
-        (key.task, key.method.label, key.agents, m.x[i], m.mean[i], m.low[i], m.high[i], m.seeds)
-        for key, m in means
-        for i in range(len(m.x))
-    ]
+    rows = [(*key.cells, m.x[i], m.mean[i], m.low[i], m.high[i], m.seeds) for key, m in means for i in range(len(m.x))]
     return table(f"task method agents {x} mean low high seeds", rows)
 
 

@@ -183,7 +183,7 @@ def draw(means: dict[Key, Mean], ylabel: str) -> Figure:
         place = (sizes.index(key.agents), tasks.index(key.task))
         panel = axes[place] if len(tasks) > 1 else axes[place[::-1]]
         label = key.method.label
-        plotting.curve(panel, mean, colors[label], label, plotting.line_of(label))
+        mean.draw(panel, colors[label], label, plotting.line_of(label))
         panel.set_title(f"{key.task}, N = {key.agents}")
         panel.set_xlabel("global time in virtual seconds")
         plotting.thousands(panel)

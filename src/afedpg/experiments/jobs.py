@@ -10,10 +10,11 @@ import hashlib
 import json
 import re
 import shutil
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, ClassVar, Protocol
 
 from afedpg import __version__
 from afedpg import config as configuration
@@ -22,6 +23,7 @@ from afedpg.engine.federation import OnArrival
 from afedpg.errors import AfedpgError
 from afedpg.experiments.choices import Choices, Method, OwnPart
 from afedpg.experiments.own import own_of
+from afedpg.experiments.tables import Table, read
 from afedpg.messages import Arrival, Vector
 from afedpg.preset import load_preset, presets
 from afedpg.record import checkpoint, database
@@ -56,6 +58,25 @@ class Job(Protocol):
     def perform(self, out: Path, workers: int, progress: Progress) -> None: ...
 
 
+class TableJob(ABC):
+    """A job that comes to a small table, which stays as OUT/KIND/NAME.csv."""
+
+    kind: ClassVar[str]
+
+    @property
+    @abstractmethod
+    def name(self) -> str: ...
+
+    def path(self, out: Path) -> Path:
+        return out / self.kind / f"{self.name}.csv"
+
+    def finished(self, out: Path) -> bool:
+        return self.path(out).is_file()
+
+    def read(self, out: Path) -> Table:
+        return read(self.path(out))
+
+
 @dataclass(frozen=True)
 class Settings:
     """One training, fully described: the configuration and the parts that are the user's own."""
@@ -83,6 +104,11 @@ class Settings:
     def clock(self) -> str:
         """Agents' seconds per gradient, in words."""
         return self.timing.label if self.timing else _describe(self.config.timing)
+
+    def seconds(self, gradients: int) -> float:
+        """That so many gradients take in memory, roughly."""
+        each = GRADIENT_SECONDS if self.config.synthetic else STEP_SECONDS * self.config.report_steps
+        return gradients * each
 
     def own(self) -> Own:
         eta = None if self.eta_power is None else StepPower(self.config.schedule.eta, self.eta_power)

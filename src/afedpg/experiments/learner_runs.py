@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from afedpg.experiments.choices import Choices, Method
-from afedpg.experiments.jobs import Plan, RunJob
+from afedpg.experiments.curves import KeptRun, Key
+from afedpg.experiments.jobs import Plan
 
 METHOD = Method("afedppo")
 TASKS = ("hopper", "walker2d", "halfcheetah", "ant", "humanoid", "swimmer")
@@ -17,12 +18,13 @@ PARTS: dict[str, dict[str, Any]] = {  # what one part is worth: the method as it
     "fetched before the rollout": {"estimator": "clipped:late_fetch=false"},
     "values taken over": {"estimator": "clipped:values=taken"},
     "fetched before, values taken over": {"estimator": "clipped:late_fetch=false,values=taken"},
+    "bounded": {"aggregator": "bounded"},  # what the defence costs where nobody lies
 }
 LIES: dict[str, dict[str, Any]] = {  # of the fastest of the agents, which is heard most often
     "random values": {"attack": "random-values", "attackers": (0,)},
-    "random values, bound=1": {"attack": "random-values", "attackers": (0,), "estimator": "clipped:bound=1"},
     "random moments of Adam": {"attack": "random-values:group=moments", "attackers": (0,)},
 }
+LIES |= {f"{name}, bounded": {**lie, "aggregator": "bounded"} for name, lie in LIES.items()}
 PLAIN = "afedpg, tanh and a linear mean"
 VARIANTS = {**PARTS, **LIES, PLAIN: {"activation": "tanh", "mean": "linear"}}
 
@@ -41,6 +43,11 @@ class Cell(NamedTuple):
     @property
     def method(self) -> Method:
         return Method("afedpg") if self.variant == PLAIN else METHOD
+
+    @property
+    def label(self) -> str:
+        words = f"{self.task}, {self.samples / 1e6:g}M, N = {self.agents}, speeds {self.spread:g}:1"
+        return f"{words}, {self.variant}" if self.variant else words
 
 
 def cells(choices: Choices) -> list[Cell]:
@@ -78,7 +85,7 @@ def _chosen(choices: Choices, seeds: tuple[int, ...]) -> tuple[int, ...]:
     return named if choices.scale == "full" else named[:2]
 
 
-def runs(choices: Choices) -> list[tuple[Cell, RunJob]]:
+def runs(choices: Choices) -> list[tuple[Cell, KeptRun]]:
     found = []
     for cell in cells(choices):
         plan = Plan(choices, "tuned" if cell.variant == PLAIN else "ppo", {"evaluate_kind": "both"})
@@ -89,9 +96,10 @@ def runs(choices: Choices) -> list[tuple[Cell, RunJob]]:
             samples = cell.samples * SHARE[choices.scale]
             rounds = max(2, -(-int(samples) // (cell.agents * one.config.agent.steps)))
             more["iterations"] = rounds
-            found.append((cell, RunJob(plan.settings(cell.task, cell.method, cell.agents, seed, **more))))
+            settings = plan.settings(cell.task, cell.method, cell.agents, seed, **more)
+            found.append((cell, KeptRun(settings, Key(cell.label, cell.method, cell.agents))))
     return found
 
 
-def jobs(choices: Choices) -> Sequence[RunJob]:
-    return [run for _, run in runs(choices)]
+def jobs(choices: Choices) -> Sequence[KeptRun]:
+    return [run for _, run in runs(choices) if not choices.finished_only or run.finished(choices.out)]

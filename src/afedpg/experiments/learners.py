@@ -11,12 +11,13 @@ from matplotlib.figure import Figure
 
 from afedpg import plotting
 from afedpg.experiments.choices import Choices
-from afedpg.experiments.curves import Curve, Key, curves_table, over_samples, read_curve, smoothed, window_of
-from afedpg.experiments.jobs import RunJob
-from afedpg.experiments.learner_runs import METHOD, Cell, runs
+from afedpg.experiments.curves import Curve, KeptRun, curves_table, over_samples, smoothed, window_of
+from afedpg.experiments.learner_runs import METHOD, Cell, jobs, runs
 from afedpg.experiments.outcome import Outcome, Picture, Verdict, rule
 from afedpg.experiments.statistics import Interval, known_mean, reaches, running_mean, t_interval
 from afedpg.experiments.tables import Table, table
+
+__all__ = ["jobs", "outcome"]
 
 TITLE = "Asynchronous PPO: what eight agents learn together"
 ASKED = {  # study, task -> mean training return over the last 5%
@@ -51,22 +52,16 @@ class Row:
 
 def rows(choices: Choices) -> list[Row]:
     """A cell's first seeds, as far as every one is there: none is left out that a later one stands for."""
-    found: dict[Cell, list[RunJob]] = {}
+    found: dict[Cell, list[KeptRun]] = {}
     for cell, run in runs(choices):
         found.setdefault(cell, []).append(run)
     there = {cell: list(takewhile(lambda run: run.finished(choices.out), mine)) for cell, mine in found.items()}
     return [_row(cell, mine, choices) for cell, mine in there.items() if len(mine) >= min(FEWEST, len(found[cell])) > 0]
 
 
-def _row(cell: Cell, mine: Sequence[RunJob], choices: Choices) -> Row:
-    key = Key(_label(cell), cell.method, cell.agents)
-    curves = tuple(read_curve(key, run, choices.out) for run in mine)
+def _row(cell: Cell, mine: Sequence[KeptRun], choices: Choices) -> Row:
+    curves = tuple(run.curve(choices.out) for run in mine)
     return Row(cell, tuple(_end(curve) for curve in curves), curves)
-
-
-def _label(cell: Cell) -> str:
-    words = f"{cell.task}, {cell.samples / 1e6:g}M, N = {cell.agents}, speeds {cell.spread:g}:1"
-    return f"{words}, {cell.variant}" if cell.variant else words
 
 
 def _end(curve: Curve) -> float:
@@ -92,7 +87,7 @@ def judge(found: Sequence[Row]) -> list[Verdict]:
 def _reaches(row: Row, asked: float) -> Verdict:
     mean = row.mean
     told = ", ".join(f"{value:.0f}" for value in row.returns)
-    claim = f"{_label(row.cell)}: a return of {asked:g} over the last 5%"
+    claim = f"{row.cell.label}: a return of {asked:g} over the last 5%"
     seeds = min(FIVE, len(row.cell.seeds))
     needed = f"a mean of at least {asked:g}, {seeds} seeds"
     text = f"{mean.value:.0f} [{mean.low:.0f}, {mean.high:.0f}], seeds {told}"
@@ -103,7 +98,7 @@ def _reaches(row: Row, asked: float) -> Verdict:
 def _solves(row: Row, asked: float) -> Verdict:
     solved = sum(value >= asked for value in row.returns)
     told = ", ".join(f"{value:.4g}" for value in row.returns)
-    claim = f"{_label(row.cell)}, no preset: {asked:g} for at least 9 of 10 seeds"
+    claim = f"{row.cell.label}, no preset: {asked:g} for at least 9 of 10 seeds"
     text = f"{solved} of {len(row.returns)}: {told}"
     return Verdict(claim, rule(len(row.returns) == 10, solved >= 9), text, solved, needed="9 of 10 seeds")
 
@@ -111,7 +106,7 @@ def _solves(row: Row, asked: float) -> Verdict:
 def _left_behind(row: Row) -> Verdict:
     worst, median = min(row.returns), float(np.median(row.returns))
     text = f"worst {worst:.0f}, median {median:.0f}, {len(row.returns)} seeds"
-    claim, needed = f"{_label(row.cell)}: no seed is left behind", f"the worst at least {LEFT_BEHIND:g} of the median"
+    claim, needed = f"{row.cell.label}: no seed is left behind", f"the worst at least {LEFT_BEHIND:g} of the median"
     return Verdict(
         claim, rule(len(row.returns) >= 10, worst >= LEFT_BEHIND * median), text, worst / median, needed=needed
     )
@@ -173,7 +168,7 @@ def _lies(found: Sequence[Row]) -> list[Verdict]:
             continue
         seeds = min(len(row.returns), len(honest.returns))
         lied, told = float(np.mean(row.returns[:seeds])), float(np.mean(honest.returns[:seeds]))
-        claim = f"{_label(row.cell)}, told by the fastest agent: the others learn all the same"
+        claim = f"{row.cell.label}, told by the fastest agent: the others learn all the same"
         text = f"{lied:.0f} against {told:.0f} of the honest: {lied / told:.2f} ({seeds} seeds)"
         holds = rule(seeds >= 3, lied >= HONEST * told)
         verdicts.append(Verdict(claim, holds, text, lied / told, needed=f"at least {HONEST:g} of the honest return"))
@@ -203,7 +198,7 @@ def means_table(found: Sequence[Row]) -> Table:
 def draw(shown: Sequence[Row]) -> Figure:
     figure, axes = plotting.panels(-(-len(shown) // 3), 3)
     for panel, row in zip(axes.flat, shown, strict=False):
-        plotting.curve(panel, over_samples([smoothed(curve) for curve in row.curves]), plotting.BLUE, "afedppo", "-")
+        over_samples([smoothed(curve) for curve in row.curves]).draw(panel, plotting.BLUE, "afedppo")
         panel.set_title(f"{row.cell.task}, {row.cell.samples / 1e6:g}M")
         plotting.thousands(panel)
         panel.set_xlabel("samples per agent")
@@ -230,7 +225,3 @@ def outcome(choices: Choices) -> Outcome:
         shown=("learners-means",),
         settings={"method": METHOD.name, "preset": "ppo where a task has one"},
     )
-
-
-def jobs(choices: Choices) -> Sequence[RunJob]:
-    return [run for _, run in runs(choices)]

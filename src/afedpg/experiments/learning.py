@@ -33,21 +33,21 @@ class LearningPlan:
             "evaluate_episodes": 1 if smoke else 10,
             "evaluate_kind": "sampled",
         }
-        return Plan(self.choices, self.choices.preset, shared).settings(task, method, agents, seed, **more)
+        return Plan(self.choices, self.choices.pick_preset(), shared).settings(task, method, agents, seed, **more)
 
     def iterations(self, task: str, method: Method) -> int:
         """Iterations per agent."""
         scale = self.choices.scale
         if task in PROBLEMS:
             return SYNTHETIC_ITERATIONS[scale]
-        full = int(preset_settings(task, self.choices.preset, method).get("iterations", UNKNOWN_ITERATIONS))
+        full = int(preset_settings(task, self.choices.pick_preset(), method).get("iterations", UNKNOWN_ITERATIONS))
         return {"smoke": SMOKE_ITERATIONS, "short": max(1, full // SHORT_SHARE), "full": full}[scale]
 
     def describe(self, runs: Sequence[RunJob]) -> dict[str, Any]:
         """For the report: what was the same for all, and each task's constants."""
         configs = [run.settings.config for run in runs]
         found: dict[str, Any] = {
-            "preset": self.choices.preset or "none",
+            "preset": self.choices.pick_preset(),
             "seeds": sorted({config.seed for config in configs}),
             "timing": runs[0].settings.clock,
         }

@@ -8,14 +8,11 @@ from pathlib import Path
 
 import numpy as np
 
-from afedpg.engine.crew import Alone
 from afedpg.engine.delegate import Delegate
 from afedpg.engine.federation import Federation, OnArrival
-from afedpg.engine.process import Interruption
-from afedpg.engine.timing import make_timing
-from afedpg.engine.virtual import VirtualEngine
-from afedpg.experiments.jobs import GRADIENT_SECONDS, Progress, Settings
-from afedpg.experiments.tables import Table, read, table
+from afedpg.experiments.in_memory import run_in_memory
+from afedpg.experiments.jobs import Progress, Settings, TableJob
+from afedpg.experiments.tables import table
 from afedpg.messages import AgentState, Arrival, Report, Task, Vector
 from afedpg.problems import ProblemWorkload, make_problem, make_sites
 from afedpg.runs.parts import prepare
@@ -25,11 +22,13 @@ COLUMNS = "gradients iterations seconds delays gap gradient_norm"
 
 
 @dataclass(frozen=True)
-class Measurement:
+class Measurement(TableJob):
     """Gap and gradient norm of one training on a synthetic problem at chosen numbers of applied gradients.
 
     `delays` is the sum of the delays of all gradients applied so far.
     """
+
+    kind = "measurements"
 
     settings: Settings
     points: tuple[int, ...]  # where to look; the last one is the end
@@ -47,16 +46,7 @@ class Measurement:
 
     @property
     def cost(self) -> float:
-        return self.gradients * GRADIENT_SECONDS
-
-    def path(self, out: Path) -> Path:
-        return out / "measurements" / f"{self.name}.csv"
-
-    def finished(self, out: Path) -> bool:
-        return self.path(out).is_file()
-
-    def read(self, out: Path) -> Table:
-        return read(self.path(out))
+        return self.settings.seconds(self.gradients)
 
     def perform(self, out: Path, workers: int, progress: Progress) -> None:
         table(COLUMNS, self.measure(progress)).write(self.path(out))
@@ -107,20 +97,12 @@ class InOrder(Delegate):
 
 
 def _run_with_common_noise(settings: Settings, on_arrival: OnArrival, gradients: int) -> None:
-    config, own = settings.config, settings.own()
-    problem = ProblemWorkload(make_problem(config), config.seed, sites=make_sites(config))
+    config = settings.config
+    problem = ProblemWorkload(make_problem(config), config.seed, steps=config.batch, sites=make_sites(config))
     workload = InOrder(problem, problem.start(0))
-    _, rule, server = prepare(config, own)
+    _, rule, server = prepare(config, settings.own())
     federation = Federation(rule, server, on_arrival=on_arrival)
-    engine = VirtualEngine(federation, workload, Alone(workload), make_timing(config, own.timing), config.agents)
-    with Interruption().watched() as interruption:
-
-        def finished() -> bool:
-            interruption.check()
-            return federation.server.gradients >= gradients
-
-        engine.start()
-        engine.run(finished)
+    run_in_memory(settings, workload, federation, lambda _: federation.server.gradients >= gradients)
 
 
 def log_points(first: int, last: int, per_decade: int) -> tuple[int, ...]:

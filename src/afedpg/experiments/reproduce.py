@@ -31,7 +31,10 @@ def reproduce(ids: Sequence[str], choices: Choices, quiet: bool = False) -> dict
     out = choices.out
     with opened(out):
         needed = {id: list(experiment(id).jobs(choices)) for id in ids}
-        failures = perform([job for jobs in needed.values() for job in jobs], choices, quiet)
+        if choices.finished_only:
+            failures = [missing for id, jobs in needed.items() if (missing := _missing(id, jobs, out))]
+        else:
+            failures = perform([job for jobs in needed.values() for job in jobs], choices, quiet)
         outcomes = {id: _conclude(id, jobs, choices) for id, jobs in needed.items() if _complete(jobs, out)}
         write_report(out)
     raise_first(failures)
@@ -72,6 +75,13 @@ def perform(jobs: Sequence[Job], choices: Choices, quiet: bool = False) -> list[
         return Pool(choices.out, bar, note, choices.workers).perform(pending)
 
 
+def _missing(id: str, jobs: Sequence[Job], out: Path) -> tuple[str, str] | None:
+    """Why an experiment cannot be concluded without computing. `learners` asks for its finished runs alone."""
+    missing = sum(not job.finished(out) for job in jobs)
+    text = f"{missing} of {len(jobs)} runs are not finished in {out}; leave --finished-only out to compute them"
+    return (id, text) if missing or not jobs else None
+
+
 def _complete(jobs: Sequence[Job], out: Path) -> bool:
     return all(job.finished(out) for job in jobs)
 
@@ -81,5 +91,5 @@ def _conclude(id: str, jobs: Sequence[Job], choices: Choices) -> Outcome:
     folder = choices.out / id
     made_with = spent.made_with(choices.out, [job.name for job in jobs])
     write_outcome(outcome, folder, choices.scale, plotting.save, command=choices.command(id), made_with=made_with)
-    table("job gradients", sorted((job.name, job.gradients) for job in jobs)).write(folder / "jobs.csv")
+    table("job gradients", sorted({(job.name, job.gradients) for job in jobs})).write(folder / "jobs.csv")
     return outcome

@@ -168,7 +168,7 @@ def draw(means: dict[Key, Mean], ylabel: str) -> Figure:
                 if (mean := means.get(Key(task, method, agents))) is None:
                     continue
                 color, line = plotting.AGENT_COLORS[place], plotting.AGENT_LINES[place]
-                plotting.curve(panel, mean, color, f"N = {agents}", line)
+                mean.draw(panel, color, f"N = {agents}", line)
             panel.set_title(task if len(methods) == 1 else f"{task}, {method.label}")
             plotting.thousands(panel)
             plotting.focus_on_means(panel)

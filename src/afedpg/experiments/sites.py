@@ -44,7 +44,6 @@ ITERATIONS = {  # per agent on average, at each scale
     "CartPole-v1": {"smoke": 2, "short": 40, "full": 40},
     "hopper": {"smoke": 1, "short": 20, "full": 60},
 }
-USUAL_PRESET = "paper"  # of the command: its constants are for runs of another length, and for no asynchronous PPO
 USUAL_STEPS = 1024  # T, which ITERATIONS are counted in
 SEEDS = (2, 3, 5)
 LEAST_SEEDS = 5
@@ -74,8 +73,8 @@ def contestants(choices: Choices, task: str) -> list[Contestant]:
 
 
 def run_of(choices: Choices, task: str, who: Contestant, seed: int) -> RunJob:
-    own = "ppo" if who.label == "afedppo" else "tuned"
-    plan = Plan(choices, own if choices.preset in ("", USUAL_PRESET) else choices.preset)
+    # The paper's constants are for runs of another length, and not for asynchronous PPO.
+    plan = Plan(choices, choices.pick_preset("ppo" if who.label == "afedppo" else "tuned"))
     usual = {"sites": "gravity:low=0.5,high=1.5,count=5"}
     more = dict(SETTINGS.get(task, usual))
     if who.label == "afedppo":  # its preset has a network and rollouts of its own

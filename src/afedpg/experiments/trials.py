@@ -6,7 +6,7 @@ A trial is kept as a table of one row as soon as it is over.
 from __future__ import annotations
 
 import math
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -16,15 +16,14 @@ from typing import Any, ClassVar, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from afedpg.engine.crew import Alone
+from afedpg.config import PROBLEMS
 from afedpg.engine.delegate import Delegate
 from afedpg.engine.federation import Federation
-from afedpg.engine.process import DeadEnd, Interruption
-from afedpg.engine.timing import make_timing
-from afedpg.engine.virtual import VirtualEngine
+from afedpg.engine.process import DeadEnd
 from afedpg.experiments.choices import Method
-from afedpg.experiments.jobs import GRADIENT_SECONDS, STEP_SECONDS, Plan, Progress, Settings
-from afedpg.experiments.tables import Table, read, table
+from afedpg.experiments.in_memory import run_in_memory
+from afedpg.experiments.jobs import Plan, Progress, Settings, TableJob
+from afedpg.experiments.tables import table
 from afedpg.messages import AgentState, Report, Task, Vector
 from afedpg.runs.parts import prepare
 from afedpg.runs.train import run
@@ -48,9 +47,10 @@ class Course:
         return ":".join([aggregator, *([self.parameters[aggregator]] if aggregator in self.parameters else [])])
 
 
-class _Kept(ABC):
+class _Kept(TableJob):
     """A job that comes to a row of numbers."""
 
+    kind = "trials"
     columns: ClassVar[str]
 
     @property
@@ -72,17 +72,7 @@ class _Kept(ABC):
 
     @cached_property
     def cost(self) -> float:
-        config = self.settings.config
-        return self.gradients * (GRADIENT_SECONDS if config.synthetic else STEP_SECONDS * config.report_steps)
-
-    def path(self, out: Path) -> Path:
-        return out / "trials" / f"{self.name}.csv"
-
-    def finished(self, out: Path) -> bool:
-        return self.path(out).is_file()
-
-    def read(self, out: Path) -> Table:
-        return read(self.path(out))
+        return self.settings.seconds(self.gradients)
 
     def perform(self, out: Path, workers: int, progress: Progress) -> None:
         table(self.columns, [self.measure()]).write(self.path(out))
@@ -113,9 +103,8 @@ class Trial(_Kept):
         honest = AGENTS - case.liars
         agents = AGENTS if case.attack else honest
         speeds = (1.0,) * honest + (case.pace,) * (agents - honest)
-        rounds = (
-            course.seconds * sum(min(1.0, 1 / seconds) for seconds in speeds) / agents
-        )  # a flood is not planned for
+        # A flood is not planned for.
+        rounds = course.seconds * sum(min(1.0, 1 / seconds) for seconds in speeds) / agents
         attack = {"attack": case.attack, "attackers": tuple(range(honest, agents))} if case.attack else {}
         return self.plan.settings(
             case.task, METHOD, agents, self.seed, timing="list", speeds=speeds,
@@ -152,7 +141,7 @@ class Likeness(_Kept):
 
     @cached_property
     def settings(self) -> Settings:
-        more: dict[str, Any] = {} if self.task in ("lq-bandit", "softmax-mdp") else {"steps": self.steps}
+        more: dict[str, Any] = {"batch" if self.task in PROBLEMS else "steps": self.steps}
         if self.estimator:
             more["estimator"] = self.estimator
         method = Method("afedppo") if self.estimator == "clipped" else METHOD
@@ -164,20 +153,12 @@ class Likeness(_Kept):
 
     def measure(self) -> tuple[float, ...]:
         """Over the second half of the training: the first steps are all alike."""
-        config, own = self.settings.config, self.settings.own()
-        workload, rule, server = prepare(config, own)
+        config = self.settings.config
+        workload, rule, server = prepare(config, self.settings.own())
         delays: list[int] = []
         federation = Federation(rule, server, on_arrival=lambda arrival, *_: delays.append(arrival.delay))
         heard = Heard(workload, [])
-        engine = VirtualEngine(federation, heard, Alone(heard), make_timing(config, own.timing), config.agents)
-        with Interruption().watched() as interruption:
-
-            def finished() -> bool:
-                interruption.check()
-                return federation.server.gradients >= config.gradients
-
-            engine.start()
-            engine.run(finished)
+        run_in_memory(self.settings, heard, federation, lambda _: federation.server.gradients >= config.gradients)
         half, policy = len(heard.sent) // 2, rule.groups(server.theta.size)[0][1]
         single, together = zip(*alike(heard.sent, policy, half), strict=True)
         norms = [float(np.linalg.norm(vector[policy])) for _, vector in heard.sent[half:]]
