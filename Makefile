@@ -8,8 +8,9 @@ BIN := $(VENV)/bin
 demo: $(VENV)/installed
 	$(BIN)/python examples/demo.py
 
+# Hundreds of processes import the package: each would compile it again where bytecode is not written.
 test: $(VENV)/installed browser
-	$(BIN)/python -m pytest -n 2 --dist loadfile
+	PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -n 2 --dist loadfile
 
 # Chromium, for the tests of the dashboard; where it cannot be had, those tests say so and the rest goes on.
 browser:
