@@ -97,8 +97,11 @@ class Site:
         return (self.folder / f"{name}.log").read_text(errors="replace")
 
     def status(self) -> dict[str, Any]:
-        """As the server last wrote it into run.db."""
-        return dict(json.loads(self.query("SELECT value FROM notes WHERE key = 'status'")[0][0]))
+        """As the server last wrote it into run.db; of nobody until it has."""
+        with contextlib.suppress(sqlite3.Error):
+            for (text,) in self.query("SELECT value FROM notes WHERE key = 'status'"):
+                return dict(json.loads(text))
+        return {"gradients": 0, "agents": [], "sites": []}
 
     def query(self, text: str) -> list[tuple[Any, ...]]:
         with contextlib.closing(sqlite3.connect(f"file:{self.run / 'run.db'}?mode=ro", uri=True)) as connection:

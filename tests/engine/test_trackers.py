@@ -193,7 +193,8 @@ def shown(service: str, tmp_path: Path, callback: Tracker) -> Points:
     if service == "mlflow":
         points = mlflow_points(mlflow_client(), mlflow_client().get_run(callback.run_id))
     else:
-        folders = sorted((tmp_path / "wandb").glob(f"offline-run-*-{callback.run_id}"))
+        # Two that begin within one second differ by a number at the end.
+        folders = sorted((tmp_path / "wandb").glob(f"offline-run-*-{callback.run_id}*"))
         points = wandb_points([record for folder in folders for record in wandb_records(folder)])
     return {tag: sorted(set(values)) for tag, values in points.items()}
 

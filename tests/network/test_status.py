@@ -34,10 +34,11 @@ def test_after_a_kill_the_server_is_stopped_and_its_agents_counts_go_on(
         server = federation.server()
         for number in range(2):
             federation.agent(number, "--seconds-per-gradient", 0.002 * (number + 1))
-        wait_until(lambda: federation.gradients() > 400)
+        # The status is written once a second: the first one may be of before the agents joined.
+        wait_until(lambda: federation.status()["gradients"] > 400 and len(federation.status()["agents"]) == 2)
         text, document = said(capsys, federation.run)
         assert document["state"] == "running"
-        assert {agent["state"] for agent in document["agents"]} <= {"working", "waiting"}
+        assert [agent["state"] in ("working", "waiting") for agent in document["agents"]] == [True, True]
         assert text.startswith("iteration ")
         server.send_signal(signal.SIGKILL)
         server.wait()
