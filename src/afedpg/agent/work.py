@@ -93,7 +93,9 @@ class EnvironmentWorkload:
         self._tools = Tools(
             self.policy, self._agent, observations.size, self._build_kernels, baseline, observations.image
         )
-        if config.engine != "grpc" or make_policy is not None:  # a server works never, and evaluates without torch
+        # A server never works; it evaluates without torch and without the compiled rollout, which would take memory.
+        self._works = config.engine != "grpc" or make_policy is not None
+        if self._works:
             self._prepare()
         _check(config, self.environments, self.estimator)
         self.estimator.check(self._tools)
@@ -275,9 +277,9 @@ class EnvironmentWorkload:
         episodes = self._config.record.evaluate_episodes
         env = self.environments.make(agent_id)
         try:
-            outcome = evaluate(
-                self.policy, theta, statistics, env, episodes, kind == "deterministic", generator, agent_id
-            )
+            how = (episodes, kind == "deterministic", generator)
+            compiled = self._sampler.play(env, agent_id, theta, statistics, *how) if self._works else None
+            outcome = compiled or evaluate(self.policy, theta, statistics, env, *how, agent_id)
         finally:
             env.close()
         if outcome.cut and not self._said_cut:  # once: an evaluation may come every few seconds

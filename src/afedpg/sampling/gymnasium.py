@@ -15,7 +15,8 @@ from numpy.typing import NDArray
 from afedpg.errors import AfedpgError
 from afedpg.messages import AgentState, Floats, Moments
 from afedpg.policy.mlp import Policy
-from afedpg.sampling.environments import NO_EPISODE, Environments, Episode, Live, too_long
+from afedpg.sampling.environments import NO_EPISODE, Environment, Environments, Episode, Live, too_long
+from afedpg.sampling.evaluate import Episodes
 from afedpg.sampling.normalizer import Scaling, scaling
 from afedpg.sampling.rollout import Rollout
 from afedpg.sampling.spaces import Observations
@@ -36,6 +37,12 @@ class Sampler(Protocol):
         self, agent_id: int, state: AgentState, theta: Floats, statistics: Moments | None
     ) -> tuple[AgentState, Rollout, dict[str, float]]:
         """The arrays of the state that are new, the rollout, and what the report should say beside it."""
+
+    def play(
+        self, env: Environment, agent_id: int, theta: Floats, statistics: Moments | None, episodes: int,
+        deterministic: bool, generator: np.random.Generator,
+    ) -> Episodes | None:  # fmt: skip
+        """What `evaluate` gives, if this sampler has a faster way there."""
 
 
 def start_sampling(environments: Environments, seed: int, agent_id: int) -> AgentState:
@@ -127,6 +134,12 @@ class GymnasiumSampler:
         }
         changed |= no_episode(self._environments) if self._whole else walk.episode()
         return changed, rollout, {"restarted": 1.0} if walk.restarted else {}
+
+    def play(
+        self, env: Environment, agent_id: int, theta: Floats, statistics: Moments | None, episodes: int,
+        deterministic: bool, generator: np.random.Generator,
+    ) -> None:  # fmt: skip
+        """It has none: `evaluate` is already step by step."""
 
     @property
     def _capacity(self) -> int:

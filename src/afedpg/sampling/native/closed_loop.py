@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from afedpg.compiled import jit
-from afedpg.policy.forward import Network, Scratch, sample_gaussian, scale_observation, to_environment
+from afedpg.policy.forward import Network, Scratch, mean_gaussian, sample_gaussian, scale_observation, to_environment
 from afedpg.sampling.native.mujoco_library import (
     mj_forward,
     mj_get_state,
@@ -45,6 +45,7 @@ class Acting(NamedTuple):
 
     theta: NDArray[np.float32]
     network: Network
+    deterministic: bool  # acts by its mean and draws nothing
     mean: Array  # [obs], or empty: observations as they are
     deviation: Array
     middle: Array  # [act] the environment's bounds
@@ -159,9 +160,11 @@ def roll_out(
         if (episode_steps if whole_episodes else step) >= stop:
             break
         scale_observation(buffers.raw[step], acting.mean, acting.deviation, buffers.observations[step])
-        sample_gaussian(
-            acting.theta, acting.network, buffers.observations[step], generator, acting.scratch, buffers.actions[step]
-        )
+        observation, action = buffers.observations[step], buffers.actions[step]
+        if acting.deterministic:
+            mean_gaussian(acting.theta, acting.network, observation, acting.scratch, action)
+        else:
+            sample_gaussian(acting.theta, acting.network, observation, generator, acting.scratch, action)
         to_environment(buffers.actions[step], acting.middle, acting.half, acting.low, acting.high, buffers.given[step])
         progress[UNSTABLE] += simulate(world, simulation, buffers.given[step], clock)
         episode_steps += 1

@@ -15,10 +15,11 @@ from numba.core.errors import NumbaError
 from numpy.typing import NDArray
 
 from afedpg.compiled import say_if_compiling
-from afedpg.messages import AgentState, Floats, Moments
+from afedpg.messages import AgentState, Floats, Moments, Vector
 from afedpg.policy.forward import aligned, network_of, parameter_count, scratch_for
 from afedpg.policy.mlp import MlpPolicy, Policy
-from afedpg.sampling.environments import NO_EPISODE, Environments, Episode, Live, too_long
+from afedpg.sampling.environments import NO_EPISODE, Environment, Environments, Episode, Live, too_long
+from afedpg.sampling.evaluate import MOST_STEPS, Episodes
 from afedpg.sampling.gymnasium import GymnasiumSampler, no_episode
 from afedpg.sampling.native import closed_loop
 from afedpg.sampling.native.closed_loop import (
@@ -105,6 +106,26 @@ class NativeSampler:
             return self._plain.sample(agent_id, state, theta, statistics)
         return self._sample(live, body, state, self._acting(theta, statistics, live))
 
+    def play(
+        self, env: Environment, agent_id: int, theta: Floats, statistics: Moments | None, episodes: int,
+        deterministic: bool, generator: np.random.Generator,
+    ) -> Episodes | None:  # fmt: skip
+        """What `evaluate` plays step by step. None where the loop cannot, and of episodes too long for its buffers."""
+        body, live = body_of(env), Live(env, agent_id)
+        if isinstance(body, str) or body.simulation.time_limit > MOST_STEPS:
+            return None
+        longest = body.simulation.time_limit
+        buffers = _buffers(longest, int(self._sizes[0]), int(self._sizes[-1]))
+        acting = self._acting(theta, statistics, live)._replace(deterministic=deterministic)
+        returns, lengths = [], []
+        for _ in range(episodes):
+            start, progress = body.resets(np.array([generator.integers(2**31)])), _progress(None)
+            _run(body, acting, generator, start, buffers, progress, longest, True)
+            _check_finite(live, 0, buffers.rewards[: progress[STEP]], buffers.raw[: progress[STEP]])
+            returns.append(float(buffers.returns[0]))
+            lengths.append(int(progress[STEP]))
+        return Episodes(tuple(returns), tuple(lengths))
+
     def _sample(self, live: Live, body: Body, state: AgentState, acting: Acting) -> Found:
         episode, restarted = self._go_back(live, body, state)
         live.at = None  # it moves from here on
@@ -156,18 +177,14 @@ class NativeSampler:
         return used
 
     def _run(self, body: Body, acting: Acting, resets: Resets, progress: NDArray[np.int64]) -> None:
-        task = body.task
-        closed_loop.roll_out(
-            task.observe, task.track, task.reward, task.terminated, body.world, body.simulation,
-            acting, self._noise, resets, self._buffers, progress, self._steps, self._whole,
-        )  # fmt: skip
+        _run(body, acting, self._noise, resets, self._buffers, progress, self._steps, self._whole)
 
     def _acting(self, theta: Floats, statistics: Moments | None, live: Live) -> Acting:
         self._theta[:] = theta[: len(self._theta)]  # aligned; a3c's value parameters come after the policy's
         scale, bounds = scaling(statistics, int(self._sizes[0])), live.actions
         assert isinstance(bounds, BoxActions)
         return Acting(
-            self._theta, self._network, scale.mean, scale.deviation,
+            self._theta, self._network, False, scale.mean, scale.deviation,
             bounds.middle, bounds.half, bounds.low, bounds.high, self._scratch,
         )  # fmt: skip
 
@@ -200,13 +217,28 @@ class NativeSampler:
         """What must not happen. `before`: the agent's steps until this rollout."""
         if self._whole and progress[EPISODE_STEPS] >= 0:
             raise too_long(live.agent_id, self._steps)
-        finite = np.isfinite(rollout.rewards)
-        if not finite.all():
-            live.check_reward(before + int(finite.argmin()), float(rollout.rewards[finite.argmin()]))
-        present = self._buffers.raw[: rollout.steps + (not self._whole)]
-        finite = np.isfinite(present.sum(axis=1))  # one pass; a row with a NaN or an infinity sums to one
-        if not finite.all():
-            raise live.bad_observation(before + int(finite.argmin()))
+        _check_finite(live, before, rollout.rewards, self._buffers.raw[: rollout.steps + (not self._whole)])
+
+
+def _run(
+    body: Body, acting: Acting, noise: np.random.Generator, resets: Resets, buffers: Buffers,
+    progress: NDArray[np.int64], stop: int, whole_episodes: bool,
+) -> None:  # fmt: skip
+    task = body.task
+    closed_loop.roll_out(
+        task.observe, task.track, task.reward, task.terminated, body.world, body.simulation,
+        acting, noise, resets, buffers, progress, stop, whole_episodes,
+    )  # fmt: skip
+
+
+def _check_finite(live: Live, before: int, rewards: Vector, observations: Vector) -> None:
+    """`before`: steps that came before these; rewards [n], observations [n or n + 1, obs]."""
+    finite = np.isfinite(rewards)
+    if not finite.all():
+        live.check_reward(before + int(finite.argmin()), float(rewards[finite.argmin()]))
+    finite = np.isfinite(observations.sum(axis=1))  # one pass; a row with a NaN or an infinity sums to one
+    if not finite.all():
+        raise live.bad_observation(before + int(finite.argmin()))
 
 
 def _buffers(capacity: int, observations: int, actions: int) -> Buffers:
