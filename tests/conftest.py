@@ -7,7 +7,7 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from multiprocessing import forkserver
 from pathlib import Path
 from types import SimpleNamespace
@@ -78,9 +78,10 @@ def small_disk(tmp_path: Path) -> Iterator[Callable[[int], Path]]:
 def start_command() -> Iterator[Callable[..., subprocess.Popen[str]]]:
     """Starts `afedpg ...` as the leader of a process group of its own; whatever is left is killed at the end."""
     started: list[subprocess.Popen[str]] = []
+    usual = (sys.executable, "-m", "afedpg")
 
-    def start(*arguments: object, **options: object) -> subprocess.Popen[str]:
-        command = [sys.executable, "-m", "afedpg", *map(str, arguments)]
+    def start(*arguments: object, program: Sequence[str] = usual, **options: object) -> subprocess.Popen[str]:
+        command = [*program, *map(str, arguments)]
         pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True, "start_new_session": True}
         started.append(subprocess.Popen(command, **(pipes | options)))
         return started[-1]

@@ -15,6 +15,7 @@ from pathlib import Path
 
 import pytest
 from federations import alive, children, wait_until
+from held import Hold
 from twin import check_draws
 
 from afedpg import replay, train
@@ -56,7 +57,7 @@ def survive(start_command, folder, settings, workers, kills, moments, task="quad
             shutil.rmtree(run, ignore_errors=True)
             more = (*flags(settings), "--workers", workers, "--out", run, "--json")
             process = start_command("train", task, *more)
-        wait_until((run / "lock").exists)
+        wait_until(lambda process=process: process.poll() is not None or holds(process, run))
         time.sleep(moments.uniform(0, longest))
         if process.poll() is not None:
             break
@@ -66,7 +67,7 @@ def survive(start_command, folder, settings, workers, kills, moments, task="quad
         if checkpoint.names(run / "checkpoints"):
             assert replay(run).agrees
     end = start_command("resume", run, "--workers", workers, "--json")
-    out, err = end.communicate(timeout=120)
+    out, err = end.communicate(timeout=300)
     assert end.returncode == 0, err
     whole = train(task, **settings, out=folder / "whole")
     assert json.loads(out.splitlines()[-1])["theta_sha256"] == whole.sha256
@@ -75,6 +76,11 @@ def survive(start_command, folder, settings, workers, kills, moments, task="quad
     if settings.get("aggregator") not in DEFENCES:  # the twin knows the aggregators of other methods alone
         check_draws(run)
     return killed
+
+
+def holds(process, run):
+    """The lock of who was killed is still there; it is this one's when it says so."""
+    return (run / "lock").exists() and (run / "lock").read_text() == str(process.pid)
 
 
 @pytest.mark.parametrize(("method", "workers"), [("afedpg", 1), ("fedpg", 1), ("afedpg", 2)])
@@ -107,15 +113,17 @@ def started(run: Path):
 
 @pytest.mark.parametrize("workers", [1, 2])
 def test_ctrl_c_stores_the_run_and_says_how_to_go_on(workers, start_command, tmp_path):
-    settings, run = quadratic(iterations=1500 if workers == 1 else 500), tmp_path / "run"
-    process = start_command("train", "quadratic", *flags(settings), "--out", run, "--workers", workers, "--json")
-    wait_until(lambda: started(run))
+    settings, run, middle = quadratic(iterations=200), tmp_path / "run", Hold(tmp_path, 400)
+    command = ("train", "quadratic", *flags(settings), "--out", run, "--workers", workers, "--json")
+    process = start_command(*command, program=middle.program)
+    middle.wait(process)
     os.killpg(process.pid, signal.SIGINT)
+    middle.release()
     out, err = process.communicate(timeout=60)
     assert (process.returncode, out, err.count("\n")) == (130, "", 1), err
     assert f"go on with: afedpg resume {run}" in err
     end = start_command("resume", run, "--workers", workers, "--json")
-    out, err = end.communicate(timeout=120)
+    out, err = end.communicate(timeout=300)
     assert end.returncode == 0, err
     assert json.loads(out.splitlines()[-1])["theta_sha256"] == train("quadratic", **settings).sha256
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 PARTS = Path(__file__).parents[2] / "examples" / "parts"
-SYNTHETIC = ("--agents=3", "--iterations=800")
+SYNTHETIC = ("--agents=3", "--iterations=100")
 SAMPLED = (
     "--agents=3", "--iterations=50", "--steps=16", "--hidden=4", "--baseline=linear", "--evaluate-episodes=1",
     "--workers=1",
@@ -25,6 +25,12 @@ class Exercise:
     words: tuple[str, ...]  # of `afedpg train`; FILE stands for the file, MODULE for its name
     setting: str  # that is refused when its parameter was changed
     written: tuple[str, str]  # the parameter in run.toml, and another value
+
+    @property
+    def gradients(self) -> int:
+        """Of the whole run."""
+        given = dict(word.split("=", 1) for word in self.words if "=" in word)
+        return int(given["--agents"]) * int(given["--iterations"])
 
     def copied(self, folder: Path) -> tuple[str, ...]:
         """Its words, with a copy of the file in that folder, which may be changed."""
