@@ -19,7 +19,7 @@ import psutil
 
 from afedpg.transport.grpc.certs import make_certificates
 
-START_SECONDS = 40.0  # what a process may take to come up on a busy machine
+START_SECONDS = 90.0  # what a process may take to come up on a busy machine
 
 
 def reserved_port() -> tuple[int, socket.socket]:
@@ -101,7 +101,7 @@ class Site:
         with contextlib.suppress(sqlite3.Error):
             for (text,) in self.query("SELECT value FROM notes WHERE key = 'status'"):
                 return dict(json.loads(text))
-        return {"gradients": 0, "agents": [], "sites": []}
+        return {"gradients": 0, "epoch": -1, "agents": [], "sites": []}
 
     def query(self, text: str) -> list[tuple[Any, ...]]:
         with contextlib.closing(sqlite3.connect(f"file:{self.run / 'run.db'}?mode=ro", uri=True)) as connection:

@@ -19,17 +19,18 @@ from afedpg.runs.replay import replay
 def test_a_run_survives_kill_9_of_everything(tmp_path: Path, long: bool, aggregator: str) -> None:
     agents, iterations, server_kills, period = (8, 250, 5, 1.0) if long else (2, 80, 1, 0.5)
     total = agents * iterations
-    # Emulated work, so that there is time to be killed in.
-    slow = ("--seconds-per-gradient", "0.15" if long else "0.03")
+    # Emulated work, so that there is time to be killed in; run.db says a second late how far it is.
+    slow = ("--seconds-per-gradient", "0.15" if long else "0.1")
+    quick = slow if long else ("--seconds-per-gradient", "0.005")
     settings = ("--iterations", iterations, "--dimension", 1000, "--checkpoint-seconds", 3, "--keep-reports")
     settings += ("--aggregator", aggregator)
     with site(tmp_path, *settings, agents=agents, tls=True) as federation:
         server = federation.server()
         crew = {number: (federation.agent(number, *slow), 0) for number in range(agents)}
-        server_dies_at = [total * (turn + 1) // (server_kills + 2) for turn in range(server_kills)]
-        generator = random.Random(0)
+        server_dies_at = [total * (turn + 1) // (7 if long else 8) for turn in range(server_kills)]
+        generator, agent_kills = random.Random(0), 0
         next_kill = time.monotonic() + 3 * period
-        deadline = time.monotonic() + (600 if long else 90)
+        deadline = time.monotonic() + (600 if long else 180)
         while server.poll() is None:
             assert time.monotonic() < deadline, federation.log()[-2000:]
             if server_dies_at and federation.gradients() >= server_dies_at[0]:
@@ -42,11 +43,13 @@ def test_a_run_survives_kill_9_of_everything(tmp_path: Path, long: bool, aggrega
                 joined = _joined(federation, number)
                 if joined > before:  # on a slow machine, agents killed as they start would never get to work
                     _kill(agent)
-                    crew[number] = (federation.agent(number, *slow), joined)
+                    how = slow if server_dies_at else quick
+                    crew[number], agent_kills = (federation.agent(number, *how), joined), agent_kills + 1
                 next_kill = time.monotonic() + period
             time.sleep(0.02)
         assert server.returncode == 0, federation.log()[-2000:]
         assert not server_dies_at
+        assert agent_kills
         _check(federation, total)
 
 
@@ -100,7 +103,9 @@ def test_a_round_that_a_kill_interrupted_waits_for_all_who_took_part(tmp_path: P
     with site(tmp_path, *settings, agents=3) as federation:
         server = federation.server()
         crew = {}
-        for number, seconds in enumerate((1000, 0.02, 0.02, 0.02)):  # the first keeps the round open until all are in
+        # The first keeps the round open until all are in. The others' rounds take so long that most are to come when
+        # run.db tells of the first.
+        for number, seconds in enumerate((1000, 0.05, 0.05, 0.05)):
             crew[number] = federation.agent(number, "--seconds-per-gradient", seconds)
             wait_until(lambda number=number: _joined(federation, number), what=f"agent {number} joins as itself")
         _kill(crew[0])
