@@ -12,7 +12,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from federations import Site, children, site, wait_until
+from federations import Site, alive, children, site, wait_until
 
 from afedpg import replay
 from afedpg.record.database import read_last
@@ -51,7 +51,7 @@ def test_a_run_whose_terminal_is_gone_is_stored(what: Callable[[Site], list[obje
         family = children(process.pid)
         os.close(master)  # as when the window is closed, or the line to it breaks
         assert process.wait(60) == 130
-        wait_until(lambda: not any(child.is_running() and child.status() != "zombie" for child in family))
+        wait_until(lambda: not any(alive(child) for child in family), what="the workers ended with it")
         stored(federation.run)
 
 

@@ -387,10 +387,10 @@ def test_suspicions_are_the_newest_of_every_agent(tmp_path):
 
 
 def test_a_live_server_says_who_is_there(tmp_path):
-    train("quadratic", engine="local", agents=2, iterations=30, out=tmp_path / "run")
+    how = {"engine": "local", "max_share": 0.6}  # so that neither can do all the work alone
+    train("quadratic", agents=2, iterations=30, **how, out=tmp_path / "run")
     agents = followed(tmp_path).changes("")["agents"]
-    assert set(agents["name"]) <= {"agent-0", "agent-1"}  # on a busy machine the second may have come too late
-    assert agents["name"]
+    assert agents["name"] == ["agent-0", "agent-1"]
     assert sum(agents["gradients"]) == 60
-    pairs = zip(agents["gradients"], agents["seconds_per_gradient"], strict=True)
-    assert all(seconds > 0 for gradients, seconds in pairs if gradients)  # it may also have come just before the end
+    assert min(agents["gradients"]) > 0
+    assert min(agents["seconds_per_gradient"]) > 0

@@ -7,7 +7,7 @@ from pathlib import Path
 import grpc
 import numpy as np
 import pytest
-from federations import site, wait_until
+from federations import Site, site, wait_until
 from raw_agent import RawAgent, raw_agent
 
 from afedpg.config import from_settings
@@ -41,6 +41,11 @@ def unknown_type(report: Report) -> pb.Report:
 
 
 LIES = 17
+
+
+def told(federation: Site) -> list[tuple[str, int]]:
+    """Who was refused how often, as the status says; it is written once a second."""
+    return [(agent["name"], agent["rejected"]) for agent in federation.status()["agents"]]
 
 
 def test_every_lie_is_refused_and_training_goes_on(tmp_path: Path) -> None:
@@ -90,9 +95,7 @@ def test_every_lie_is_refused_and_training_goes_on(tmp_path: Path) -> None:
         before = federation.gradients()
         wait_until(lambda: federation.gradients() > before + 20)
         wait_until(lambda: len(federation.query("SELECT reason FROM rejected")) == LIES)
-        wait_until(
-            lambda: {agent["name"]: agent["rejected"] for agent in federation.status()["agents"]}["liar"] == LIES
-        )
+        wait_until(lambda: ("liar", LIES) in told(federation), what="the status has every lie")
         assert federation.log().count("refused") >= 5
         federation.processes[0].terminate()
         assert federation.processes[0].wait(60) == 130

@@ -72,9 +72,10 @@ def test_a_server_that_cannot_open_leaves_no_folder(tmp_path: Path, place: Calla
 def test_a_server_without_a_folder_gives_its_port_back(tmp_path: Path) -> None:
     port, keeper = reserved_port()
     (tmp_path / "run").write_text("")
-    with keeper, pytest.raises(ConfigError, match="exists"):
-        run_server(NewRun(configure("quadratic", None, SETTINGS), out=tmp_path / "run"), Place(f"127.0.0.1:{port}"))
-    socket.create_server(("127.0.0.1", port)).close()
+    with keeper:  # until the end: nobody else is given the port
+        with pytest.raises(ConfigError, match="exists"):
+            run_server(NewRun(configure("quadratic", None, SETTINGS), out=tmp_path / "run"), Place(f"127.0.0.1:{port}"))
+        socket.create_server(("127.0.0.1", port)).close()
 
 
 def test_a_resume_that_cannot_open_leaves_no_lock(tmp_path: Path) -> None:
