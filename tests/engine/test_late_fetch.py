@@ -7,6 +7,7 @@ import json
 import signal
 import subprocess
 import sys
+from collections import Counter
 
 import numpy as np
 import pytest
@@ -14,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from simulation import Idle, simulate
 
-from afedpg import recompute, replay, resume, train
+from afedpg import Callback, recompute, replay, resume, train
 from afedpg.agent.work import EnvironmentWorkload
 from afedpg.config import from_settings
 from afedpg.engine.timing import Timing, with_clock
@@ -74,6 +75,7 @@ def test_workers_and_replay_give_the_same_bits(task, more, tmp_path):
     folded, computed = replay(tmp_path / "run"), recompute(tmp_path / "run")
     assert folded.replayed == folded.recorded == computed.replayed == whole.sha256
     reports = [event for _, _, event in read(tmp_path / "run" / "journal") if isinstance(event, Report)]
+    assert len(reports) == whole.gradients
     assert all(report.moments.keys() == {"observations", "returns"} for report in reports)
     policy, value, *_ = EnvironmentWorkload(from_settings({"task": task} | SMALL | more)).exchange.groups
     assert value.name == "value"
@@ -115,12 +117,23 @@ def test_rounds_are_refused_in_one_line(tmp_path):
     assert not (tmp_path / "run").exists()
 
 
+class BothAtWork(Callback):
+    """Ends a run of two agents after 50 gradients, of which each has sent ten: one may start much later."""
+
+    def __init__(self):
+        self.counts = Counter()
+
+    def on_arrival(self, event):
+        self.counts[event.arrival.agent] += 1
+        return self.counts.total() < 50 or min(self.counts[0], self.counts[1]) < 10
+
+
 def test_real_processes_learn_and_every_fetch_is_answered_once(tmp_path):
     settings = {
-        "method": "afedppo", "agents": 2, "iterations": 25, "steps": 256, "hidden": (32,), "baseline_hidden": (32,),
+        "method": "afedppo", "agents": 2, "iterations": 10**4, "steps": 256, "hidden": (32,), "baseline_hidden": (32,),
         "evaluate_episodes": 5, "compute": "native", "keep_reports": True,
     }  # fmt: skip
-    run = train("CartPole-v1", engine="local", out=tmp_path / "run", **settings)
+    run = train("CartPole-v1", engine="local", callbacks=[BothAtWork()], out=tmp_path / "run", **settings)
     events = [event for _, _, event in read(tmp_path / "run" / "journal")]
     for agent in range(2):
         mine = [type(event) for event in events if getattr(event, "agent_id", -1) == agent]
@@ -129,7 +142,7 @@ def test_real_processes_learn_and_every_fetch_is_answered_once(tmp_path):
         assert told[2:] == [Fetch, Report] * (len(told[2:]) // 2) + [Fetch] * (len(told) % 2)
     assert replay(tmp_path / "run").agrees
     arrivals = read_arrivals(tmp_path / "run" / "run.db")
-    assert run.gradients == len(arrivals["gradient"]) == 50
+    assert run.gradients == len(arrivals["gradient"]) >= 50
     assert np.median(arrivals["delay"]) <= 1
     late = np.nanmean(arrivals["mean_return"][-10:])
     assert late > 2 * np.nanmean(arrivals["mean_return"][:6])
