@@ -33,16 +33,17 @@ class Terminal:
     def text(self) -> str:
         return "\n".join(line.rstrip() for line in self.screen.display).strip()
 
-    def watch(self, until: Callable[[str], bool] = lambda text: False) -> None:
-        """Until the screen shows it, or the command is over."""
+    def watch(self, until: Callable[[str], bool] | None = None) -> None:
+        """Until the screen shows it; without anything to be shown, until the command is over."""
         deadline = time.monotonic() + PATIENCE
-        while not until(self.text):
+        while until is None or not until(self.text):
             assert time.monotonic() < deadline, self.text
             if not select.select([self._file], [], [], 0.1)[0]:
                 continue
             try:
                 data = os.read(self._file, 65536)
             except OSError:  # how Linux says that the other side is gone
+                assert until is None, f"the command is over:\n{self.text}"
                 return
             self.said += data
             self._stream.feed(data)

@@ -60,7 +60,7 @@ def shell(name: str) -> str:
 
 
 def output(*command: str) -> list[str]:
-    done = subprocess.run(command, capture_output=True, text=True, timeout=30, check=False)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
     assert (done.returncode, done.stderr) == (0, "")
     return [line for line in done.stdout.splitlines() if line]
 

@@ -66,7 +66,9 @@ def test_hopper_needs_both_means_and_every_seed(
 @pytest.mark.parametrize(("task", "least"), [("walker2d", 1200.0), ("humanoid", 550.0)])
 def test_two_million_samples_are_spent(monkeypatch: pytest.MonkeyPatch, task: str, least: float) -> None:
     row = ROWS[f"{task}-tuned"]
-    for job in row.stages[0](CHOICES):
+    jobs = row.stages[0](CHOICES)
+    assert jobs
+    for job in jobs:
         assert isinstance(job, RunJob)
         config = job.settings.config
         assert 1.99e6 < config.iterations * config.agents * config.agent.steps <= 2e6

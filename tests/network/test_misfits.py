@@ -148,10 +148,11 @@ def test_a_line_that_breaks_after_every_handshake_is_no_misfit(certificates: Pat
                 with contextlib.suppress(OSError):
                     context.wrap_socket(server.accept()[0], server_side=True).close()
 
-        served = threading.Thread(target=serve)
+        served = threading.Thread(target=serve, daemon=True)
         served.start()
         assert misfit(f"127.0.0.1:{server.getsockname()[1]}", certificates / "agents" / "a") == ""
-        served.join()
+        served.join(60)
+        assert not served.is_alive()  # it was tried twice
 
 
 def test_a_server_without_tls_is_named(certificates: Path) -> None:

@@ -59,7 +59,7 @@ def test_strangers_do_not_end_the_server(tmp_path: Path, many_files: None) -> No
             assert psutil.Process(server.pid).num_fds() <= FILES - RESERVE // 2
         assert newest != before
         federation.agent(1)  # comes in once strangers have been sent away for saying nothing
-        wait_until(lambda: "(agent-1) joined" in federation.log(), 90.0)
+        wait_until(lambda: "(agent-1) joined" in federation.log(), 180.0)
         assert server.poll() is None
         server.terminate()
         assert server.wait(60) == 130
