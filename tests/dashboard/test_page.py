@@ -42,7 +42,7 @@ def test_the_curve_grows_while_a_run_goes_on(tmp_path, serve, open_page, start_c
         return min(len(seen), len(pictures), len(timelines)) >= 5
 
     page.wait_for_selector("#content:not([hidden])")
-    wait_until(grown, 40, "the gradients on the page grow by themselves, curve and timeline are drawn anew")
+    wait_until(grown, what="the gradients on the page grow by themselves, curve and timeline are drawn anew")
     assert seen == sorted(seen)
     assert re.search(r"after [\d,]+ gradients", page.locator("#return canvas").get_attribute("aria-label"))
     assert page.locator("#agents tbody tr").count() == 8
