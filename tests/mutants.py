@@ -545,6 +545,8 @@ MUTANTS = [
            "super().__init__(of_peer(text))", "super().__init__(text)", f"{TEXT} every_text"),
     Mutant("repeats are never forgotten", "transport/grpc/rates.py",
            "if now - at < self.forget", "if True", f"{TEXT} repeats"),
+    Mutant("building counts as silence of the server", "transport/grpc/client.py",
+           "self.contact = time.monotonic()  # it has", "# it has", f"{MISFITS} builds"),
     Mutant("a welcome alone makes an agent hurry back", "transport/grpc/connection.py",
            "if self._answered:", "if True:", f"{MISFITS} pauses"),
     Mutant("a line that breaks looks like a wrong certificate", "transport/grpc/probe.py",

@@ -19,14 +19,15 @@ from cryptography import x509
 from cryptography.hazmat.primitives import serialization
 from federations import Site, site, wait_until
 
-from afedpg.config import from_settings
+from afedpg.config import Config, from_settings
 from afedpg.engine.workloads import BuildWorkload
-from afedpg.messages import Task, TaskId
+from afedpg.messages import Task, TaskId, Workload
 from afedpg.protocol import federation_pb2 as pb
 from afedpg.transport.grpc.certs import Pair, issue, make_certificates, new_authority
 from afedpg.transport.grpc.client import Agent
 from afedpg.transport.grpc.membership import FIRST_PAUSE, AgentOptions, Pause
 from afedpg.transport.grpc.probe import misfit
+from afedpg.transport.grpc.terms import terms
 from afedpg.transport.grpc.wire import encode_task
 
 Spoil = Callable[[Path, Site], None]
@@ -189,6 +190,49 @@ class Fickle(grpc.GenericRpcHandler):
             await context.write(encode_task(Task(TaskId(0, counter), 0, np.zeros(3, np.float32), 0)))
             if counter < self.reports:
                 await context.read()
+
+
+class Sparse(grpc.GenericRpcHandler):
+    """Tells its terms, hangs up on who then comes, and is finished when it comes again."""
+
+    visits = 0
+
+    def service(self, call: grpc.HandlerCallDetails) -> Any:
+        if call.method.endswith("Settings"):
+            return grpc.unary_unary_rpc_method_handler(self.settings)
+        return grpc.stream_stream_rpc_method_handler(self.work)
+
+    async def settings(self, data: bytes, context: Any) -> bytes:
+        return pb.SettingsReply(settings=terms(CONFIG)).SerializeToString()
+
+    async def work(self, requests: object, context: Any) -> None:
+        self.visits += 1
+        if self.visits > 1:
+            await context.write(pb.FromServer(finished=pb.Finished()).SerializeToString())
+
+
+def test_what_an_agent_builds_is_no_silence_of_its_server() -> None:
+    """It may compile for longer than it is patient."""
+
+    async def visits() -> None:
+        server, handler = grpc.aio.server(), Sparse()
+        server.add_generic_rpc_handlers((handler,))
+        port = server.add_insecure_port("127.0.0.1:0")
+        await server.start()
+
+        def build(config: Config) -> Workload:
+            agent.contact -= 1000
+            return BuildWorkload(config)()
+
+        agent = Agent(AgentOptions(f"127.0.0.1:{port}", CONFIG, build, patience=100.0))
+        try:
+            await agent.run()
+        finally:
+            agent.close()
+            await server.stop(None)
+        assert handler.visits == 2
+
+    asyncio.run(visits())
 
 
 @pytest.mark.parametrize(("reports", "grows"), [(0, True), (1, False)])

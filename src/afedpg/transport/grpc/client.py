@@ -96,6 +96,7 @@ class Agent(Membership):
             raise Unwelcome(f"cannot work for {self.options.connect}: {error}") from error
         self.expected = await self.worker.build(self.options.build, config, reply.agent, kept)
         self.agent_id, self.settings = reply.agent, reply.settings
+        self.contact = time.monotonic()  # it has answered; what was built since, perhaps compiled, is no silence of it
 
     def _channel(self, parameters: int) -> grpc.aio.Channel:
         most = wire.message_bytes(parameters)
