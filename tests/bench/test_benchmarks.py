@@ -27,7 +27,7 @@ SMALLEST = {
     "server": lambda: server.run(["Swimmer"], 1),
     "virtual": lambda: virtual.run(rounds=1),
     "dashboard": lambda: dashboard.run(rounds=1),
-    "network": lambda: network.run(["swimmer"], 1, seconds=0.1),
+    "network": lambda: network.run(["swimmer"], 1, seconds=0.5),
     "sampler": lambda: sampler.run(["Swimmer-v4"], 1),
     "iteration": lambda: iteration.run(["swimmer"], 1),
     "workers": lambda: workers.run(["hopper"], 1),

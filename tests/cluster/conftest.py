@@ -26,7 +26,7 @@ def nothing_is_left() -> Iterator[None]:
     """Of Ray: neither a child, nor one whose parent has gone."""
     before = _ours()  # what other tests keep, such as multiprocessing's resource tracker
     yield
-    wait_until(lambda: not _ours() - before, 30.0, f"Ray's processes are gone: {_ours() - before}")
+    wait_until(lambda: not _ours() - before, what="Ray's processes are gone")
 
 
 def _ours() -> set[psutil.Process]:

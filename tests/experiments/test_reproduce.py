@@ -11,7 +11,6 @@ import shutil
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import numpy as np
@@ -38,8 +37,9 @@ from afedpg.experiments.choices import (
 )  # fmt: skip
 from afedpg.experiments.jobs import A3C_RATE, Plan, RunJob
 from afedpg.experiments.reproduce import experiment
+from afedpg.record import checkpoint
 from afedpg.record.database import read_arrivals, read_evaluations
-from afedpg.record.folder import find_runs
+from afedpg.record.folder import find_runs, summarize
 
 OWN = """
 from dataclasses import replace
@@ -193,16 +193,25 @@ def test_a_folder_without_a_run_in_it_is_made_anew(tmp_path: Path) -> None:
 
 
 def test_interrupted_runs_are_stored_and_the_children_gone(tmp_path: Path) -> None:
-    command = [sys.executable, "-m", "afedpg", "reproduce", "complexity", "--scale", "short", "--seeds", "0"]
+    command = [sys.executable, "-m", "afedpg", "reproduce", "sample-speedup", "--tasks", "hopper", "--seeds", "0"]
     process = subprocess.Popen([*command, "--out", str(tmp_path), "--workers", "2"], stderr=subprocess.PIPE, text=True)
-    wait_until(lambda: len(children(process.pid)) >= 2)
+    wait_until(lambda: process.poll() is not None or rows_so_far(tmp_path) >= 2, 300, "two runs have rows")
     started = children(process.pid)
-    time.sleep(1.0)
     process.send_signal(signal.SIGTERM)
     _, errors = process.communicate(timeout=90)  # it gives its runs a minute to be stored
-    assert process.returncode == 130
+    assert process.returncode == 130, errors
     assert "the same command goes on" in errors
     wait_until(lambda: not any(alive(child) for child in started), what="the children ended with their parent")
+    runs = [summarize(run) for run in find_runs(tmp_path)]
+    assert {run.state for run in runs} == {"interrupted"}
+    stored = [checkpoint.load_latest(run.path / "checkpoints")[1]["server"]["gradients"] for run in runs]
+    assert stored == [run.gradients for run in runs]
+    assert min(stored) > 0
+
+
+def rows_so_far(out: Path) -> int:
+    """How many runs have a row that others can see."""
+    return sum(summarize(run).gradients > 0 for run in find_runs(out))
 
 
 def test_a_rule_and_a_clock_of_ones_own_stand_beside_the_papers(tmp_path: Path) -> None:
@@ -237,7 +246,9 @@ def test_the_clock_told_is_the_one_that_was_used(timing: str, seconds: str, told
 @pytest.mark.parametrize("timing", [*NAMED_TIMINGS, ""])
 def test_an_experiment_runs_under_the_clock_named_and_no_other(timing: str) -> None:
     choices = Choices("smoke", Path(), 1, tasks=("quadratic",), seeds=(0,), timing=timing)
-    for id in check_timing("all", timing):
+    ids = check_timing("all", timing)
+    assert ids
+    for id in ids:
         used = {job.settings.config.timing.timing for job in experiment(id).jobs(choices)}  # type: ignore[attr-defined]
         usual = {"timeline": ("list",), **SHOWN_TIMINGS}.get(id, ("linear",))
         liars = {"list"} if id == "adversaries" else set()  # whose seconds are named beside the others'

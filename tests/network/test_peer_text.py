@@ -41,7 +41,7 @@ EVIL = "EVIL\x1b[2J\x1b]0;owned\x07\r\n2026-01-01 00:00:00,000 INFO FORGED\x00\x
 
 def harmless(text: str) -> None:
     """Of a whole log: its own line ends are all the control codes there are, and no line was forged."""
-    assert "EVIL" in text
+    assert re.search("EVIL|FORGED", text)  # of a long text the beginning may be left out
     assert [letter for letter in text.replace("\n", "") if not letter.isprintable()] == []
     assert not re.search(r"^\S+ \S+ INFO FORGED", text, re.MULTILINE)
     assert max(map(len, text.splitlines())) < 600
@@ -166,10 +166,10 @@ def hostile_server() -> Iterator[tuple[HostileServer, int]]:
 
 def test_no_control_byte_of_a_server_reaches_an_agents_log_or_an_operators_terminal(tmp_path: Path) -> None:
     with site(tmp_path, agents=1) as federation, hostile_server() as (hostile, port):
-        for hostile.mood in ("details", "settings", "refusal"):
-            code = federation.agent(0, "--patience", 5, port=port).wait(60)
-            assert 0 < code < 128, federation.log("agent-0")
-            harmless(federation.log("agent-0"))
+        for number, hostile.mood in enumerate(("details", "settings", "refusal")):
+            code = federation.agent(number, "--patience", 30, port=port).wait(60)
+            assert 0 < code < 128, federation.log(f"agent-{number}")
+            harmless(federation.log(f"agent-{number}"))
         for hostile.mood, end in (("status", 0), ("no status", 1), ("details", 1)):
             assert federation.command("status", f"127.0.0.1:{port}", "--insecure").wait(60) == end
         hostile.mood = "status"
