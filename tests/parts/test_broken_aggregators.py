@@ -21,7 +21,7 @@ from afedpg.record.folder import RunFolder
 from afedpg.runs.parts import Own
 from afedpg.server.aggregators import Aggregator, Drop, Given, Here, Keep, Memory, Use
 from afedpg.server.rules import afedpg
-from afedpg.server.transforms import Direction, Stateless
+from afedpg.server.transforms import At, Chain, Direction, Stateless
 
 Take = Callable[[Given, Memory, Here], Any]
 
@@ -78,15 +78,20 @@ def keeping_text(given, memory, here):
     return Keep()
 
 
+def keeping_a_vector(given, memory, here):
+    memory.kept.append(given.vector)
+    return Keep()
+
+
 ANSWERS: dict[str, tuple[Take, str]] = {
     "none": (lambda given, memory, here: None, "Broken answered None, not Use, Keep or Drop"),
     "short": (
         lambda given, memory, here: Use(given.vector[:-1], (given,)),
-        "Broken answered with a direction of 3 numbers, theta has 4",
+        "Broken answered with a direction of 3 numbers, not of 4",
     ),
     "another shape": (
         lambda given, memory, here: Use(given.vector[:, None], (given,)),
-        r"Broken answered with a direction of \[4, 1\] numbers, theta has 4",
+        r"Broken answered with a direction of \[4, 1\] numbers, not of 4",
     ),
     "a list": (
         lambda given, memory, here: Use(given.vector.tolist(), (given,)),
@@ -95,17 +100,22 @@ ANSWERS: dict[str, tuple[Take, str]] = {
     "whole numbers": (
         lambda given, memory, here: Use(np.ones(4, np.int64), (given,)), "a direction of int64, not of float64",
     ),
-    "nobody": (lambda given, memory, here: Use(given.vector, ()), "answered Use with 0 reports, not with a list of"),
-    "no list": (lambda given, memory, here: Use(given.vector, given), "not with a list of one Given or more"),
+    "nobody": (lambda given, memory, here: Use(given.vector, ()), "Use with other reports than a list of one Given"),
+    "no list": (lambda given, memory, here: Use(given.vector, given), "other reports than a list of one Given or more"),
+    "none at all": (lambda given, memory, here: Use(given.vector, None), "other reports than a list of one Given or"),
     "twice": (lambda given, memory, here: Use(given.vector, [given, given]), "Use with one report twice"),
     "not finite": (
         lambda given, memory, here: Use(given.vector * np.nan, (given,)),
-        "with a direction that is not finite, at iteration 3, of reports of agents [01], which are finite",
+        "with a direction or a factor that is not finite, at iteration 3, of reports of agents [01], which are finite",
+    ),
+    "not finite, with the length of another": (
+        lambda given, memory, here: Use(given.vector * np.nan, (given,), norm=given.norm), "is not finite",
     ),
     "factors": (
         lambda given, memory, here: step_with(given)._replace(factors=[1.0, 0.5]), "with 2 factors for 1 groups",
     ),
     "an infinite factor": (lambda given, memory, here: step_with(given)._replace(factor=np.inf), "is not finite"),
+    "a group's factor": (lambda given, memory, here: step_with(given)._replace(factors=[np.nan]), "is not finite"),
     "nobody works on": (
         lambda given, memory, here: Keep(task=False),
         r"Keep\(task=False\), so agent [01] would never work again; write waits = True in the class",
@@ -116,6 +126,7 @@ ANSWERS: dict[str, tuple[Take, str]] = {
     "a lost name": (dropping_a_name, "Broken has nothing in memory.arrays, its start gave total"),
     "a number": (keeping_a_number, r"Broken put a float into memory.arrays\['total'\], not an array of numbers"),
     "a slot's list": (keeping_a_list, r"Broken put a list into memory.slots\[[01]\], not an array of numbers"),
+    "no report": (keeping_a_vector, "Broken put a ndarray into memory.kept, not a Given"),
     "a slot's text": (keeping_text, r"Broken put an array of <U3 into memory.slots\[[01]\], not an array"),
 }  # fmt: skip
 
@@ -164,7 +175,7 @@ class Leaving(Aggregator):
     ("answer", "said"),
     [
         (lambda memory: Keep(), r"changed answered Keep\(task=True\), not Use or None"),
-        (lambda memory: Use(np.ones(3), list(memory.kept)), "a direction of 3 numbers, theta has 4"),
+        (lambda memory: Use(np.ones(3), list(memory.kept)), "a direction of 3 numbers, not of 4"),
         (lambda memory: memory.arrays.update(late=np.ones(1)), "has late in memory.arrays, its start gave nothing"),
     ],
 )
@@ -275,7 +286,7 @@ class Odd(Stateless):
     answer: Any
 
     def update(self, direction, buffers, at):
-        return self.answer(direction) if at.iteration == 3 else direction
+        return self.answer(direction, at) if at.iteration == 3 else direction
 
 
 @dataclass(frozen=True)
@@ -286,24 +297,80 @@ class Rule:
         return replace(afedpg(alpha, eta), step=Odd(self.answer))
 
 
-def scaled_in_place(direction: Direction) -> Direction:
+def scaled_in_place(direction: Direction, at: At) -> Direction:
     direction.vector[:] *= 2
+    return direction
+
+
+def moved_by_itself(direction: Direction, at: At) -> Direction:
+    at.theta[:] += direction.vector  # type: ignore[index]
     return direction
 
 
 @pytest.mark.parametrize(
     ("answer", "said"),
     [
-        (lambda direction: None, "its step gave None, not a Direction of 4 numbers"),
-        (lambda direction: Direction(direction.vector[:2]), "its step gave 2 numbers, not a Direction of 4 numbers"),
-        (lambda direction: Direction(direction.vector * np.nan), "its step at iteration 3 is not finite"),
-        (lambda direction: Direction(direction.vector, np.inf), "its step at iteration 3 is not finite"),
+        (lambda direction, at: None, "its step gave None, not a Direction"),
+        (lambda direction, at: Direction(direction.vector[:2]), "its step gave a direction of 2 numbers, not of 4"),
+        (lambda direction, at: Direction([1.0] * 4), "its step gave a direction of list, not of float64 or float32"),
+        (lambda direction, at: Direction(direction.vector * np.nan), "its step at iteration 3 is not finite"),
+        (lambda direction, at: Direction(direction.vector * np.nan, norm=1.0), "its step at iteration 3 is not finite"),
+        (lambda direction, at: Direction(direction.vector, np.inf), "its step at iteration 3 is not finite"),
         (scaled_in_place, "writes to an array that it may only read"),
+        (moved_by_itself, "writes to an array that it may only read"),
     ],
 )
 def test_a_step_that_is_none(answer: Any, said: str) -> None:
     with pytest.raises(BrokenPart, match=f"^method: Rule.*{said}"):
         train("lq-bandit", agents=2, iterations=5, method=Rule(answer))
+
+
+@dataclass(frozen=True)
+class Ahead:
+    answer: Any
+
+    def __call__(self, alpha, eta):
+        return replace(afedpg(alpha, eta), broadcast=self)
+
+    def stretch(self, at):
+        return self.answer if at.iteration == 3 else 0.0
+
+
+@pytest.mark.parametrize("answer", [np.nan, None, "1"])
+def test_a_stretch_that_is_none(answer: Any) -> None:
+    """What agents are sent would not be finite, and they would be blamed for what they make of it."""
+    with pytest.raises(
+        BrokenPart, match=f"^method: Ahead: stretch gave {answer!r} at iteration 3, not a finite number"
+    ):
+        train("lq-bandit", agents=2, iterations=5, method=Ahead(answer))
+
+
+@dataclass(frozen=True)
+class Remembers(Stateless):
+    start: Any
+
+    def buffers(self, size):
+        return self.start
+
+    def update(self, direction, buffers, at):
+        return direction
+
+
+@pytest.mark.parametrize(
+    ("start", "said"),
+    [
+        (None, "buffers gave None, not a dict of arrays by name"),
+        ({"steps": 0}, "buffers gave a int as '0.steps', not an array of numbers"),
+    ],
+)
+def test_buffers_that_are_none(start: Any, said: str) -> None:
+    """A number would be the same at every step: what `update` puts in its place is not kept."""
+
+    def rule(alpha, eta):
+        return replace(afedpg(alpha, eta), step=Remembers(start) if start is None else Chain(Remembers(start)))
+
+    with pytest.raises(ConfigError, match=f"^method: rule: {said}"):
+        train("lq-bandit", agents=2, iterations=5, method=rule)
 
 
 class NoRecipe:

@@ -36,7 +36,7 @@ def parts(**changed: Any) -> dict[str, Any]:
 class Two(Estimator):
     """The policy and five values."""
 
-    answer: Callable[[dict[str, Any]], Any] = lambda state: ({}, Contribution(parts(), {"fit": 0.5}))
+    answer: Callable[..., Any] = lambda state: ({}, Contribution(parts(), {"fit": 0.5}))
     names: tuple[tuple[str, int, str], ...] = (("policy", P, "step"), ("value", 5, "parameters"))
     beyond: int = 5
     begin: Any = ()
@@ -78,10 +78,18 @@ ANSWERS: dict[str, tuple[Callable[[Any], Any], str]] = {
     "a vector": (lambda state: ({}, np.ones(P)), r"estimate returned dict, ndarray, not \(new arrays, Contribution\)"),
     "no dict": (sends(parts(), state=[]), "gave list as the agent's state, not a dict of arrays by name"),
     "a number": (sends(parts(), state={"mean": 1.0}), "gave a float as 'mean' of the agent's state, not an array"),
+    "objects": (sends(parts(), state={"mean": np.array([None])}), "gave an array of object as 'mean' of the agent's"),
+    "no name": (sends(parts(), state={1: np.ones(1)}), "gave 1 as a name in the agent's state, not a text"),
+    "no number": (sends(parts(), {"fit": None}), "sent a NoneType as 'fit', not a number"),
+    "numbers for one": (
+        lambda _: ({}, Contribution(parts(), {"fit": 0.5}, extra={"loss": np.ones(2)})),
+        "sent a ndarray as 'loss', not a number",
+    ),
     "the library's": (
         sends(parts(), state={"episode_return": np.ones(1)}),
         "gave 'episode_return' for the agent's state, which the library uses; choose another name",
     ),
+    "a liar's": (sends(parts(), state={"attack_rate": np.ones(1)}), "gave 'attack_rate' for the agent's state"),
     "the statistics'": (sends(parts(), state={"own_mean": np.ones(1)}), "gave 'own_mean' for the agent's state"),
 }  # fmt: skip
 
@@ -121,6 +129,30 @@ def test_a_state_that_begins_with_the_librarys_names(tmp_path: Path) -> None:
     assert not (tmp_path / "run").exists()
 
 
+@dataclass(frozen=True)
+class Writes(Estimator):
+    """To what it was given."""
+
+    to: Callable[[dict[str, Any], Task], Any]
+
+    def start(self, tools, generator):
+        return {"mean": np.zeros(2)}
+
+    def estimate(self, tools, state, task, rollout):
+        self.to(state, task)[:] = 1
+        return {}, Contribution(np.ones(P, np.float32))
+
+
+@pytest.mark.parametrize(
+    "to", [lambda state, task: task.theta, lambda state, task: state["mean"], lambda state, task: state["episode_seed"]]
+)
+def test_one_that_writes_to_what_it_is_given(to: Callable[[dict[str, Any], Task], Any]) -> None:
+    """The same work may be computed twice, with the same state and the same Task."""
+    line = r"^estimator: Writes writes to an array that it may only read \(.*test_broken_estimators.py, line \d+\)"
+    with pytest.raises(BrokenPart, match=line):
+        train("CartPole-v1", estimator=Writes(to), **SETTINGS)
+
+
 @pytest.mark.parametrize("vector", [np.ones(P + 5), np.ones(P + 5, np.float32), parts(value=np.ones(5))])
 def test_what_is_declared_is_taken_in_any_precision(vector: Any) -> None:
     result = train("CartPole-v1", estimator=Two(sends(vector)), **SETTINGS)
@@ -132,6 +164,7 @@ def test_the_librarys_names_are_all_reserved() -> None:
     settings = {
         **SETTINGS, "task": "CartPole-v1", "scale_rewards": True, "scaling": "local",
         "codec": f"{Path(__file__).parents[2]}/examples/parts/eight_bits.py:EightBits", "estimator": "clipped",
+        "attack": "noise", "attackers": (0,),
     }  # fmt: skip
     del settings["workers"]
     work = BuildWorkload(from_settings(settings))()

@@ -14,7 +14,7 @@ from afedpg.config import from_settings
 from afedpg.messages import CloseRound, Join, Leave
 from afedpg.record import checkpoint
 from afedpg.server.aggregators import Aggregator, All, Drop, Each, Keep, Use, mean
-from afedpg.server.guards import GuardedAggregator, GuardedStep
+from afedpg.server.guards import GuardedAggregator, GuardedNumber, GuardedStep
 from afedpg.server.rules import RECIPES, afedpg, make_rule
 from afedpg.server.schedules import Constant
 from afedpg.server.shipped import AGGREGATORS
@@ -60,7 +60,12 @@ def bits(tree):
 @given(events, st.sampled_from([Three(), Three(waits=True), All(), *(part() for part in AGGREGATORS.values())]))
 def test_a_guarded_server_has_the_bits_of_one_that_is_not(events, aggregator):
     plain = replace(RULE, aggregator=aggregator)
-    guarded = replace(plain, aggregator=GuardedAggregator(aggregator), step=GuardedStep(RULE.step, "method: mine"))
+    guarded = replace(
+        plain,
+        aggregator=GuardedAggregator(aggregator),
+        step=GuardedStep(RULE.step, "method: mine"),
+        broadcast=GuardedNumber(RULE.broadcast.stretch, "method: mine: stretch"),
+    )
     servers = [Fold(rule, np.zeros(3), agents=3) for rule in (plain, guarded)]
     for kind, agent_id, vector in events:
         for server in servers:

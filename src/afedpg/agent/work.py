@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from afedpg.agent.baselines.linear import Baseline, LinearBaseline, NoBaseline
 from afedpg.agent.baselines.mlp import MlpBaseline
 from afedpg.agent.compute.choice import build_kernels, uses_kernels
-from afedpg.agent.estimators.checks import check_estimator, checked, flat, groups_of, initial_of, started
+from afedpg.agent.estimators.checks import check_estimator, estimated, flat, groups_of, initial_of, started
 from afedpg.agent.estimators.estimator import Estimator, Tools
 from afedpg.agent.estimators.shipped import SHIPPED
 from afedpg.agent.scaling import LARGEST, RETURNS, discounted_returns, reward_scale
@@ -190,8 +190,7 @@ class EnvironmentWorkload:
         scaled = rollout
         if self._agent.scale_rewards:
             changed, moments[RETURNS], scaled = self._scaled(state, changed, task.statistics, rollout)
-        answer = self.estimator.estimate(self._tools_at(task.version), state | changed, task, scaled)
-        fitted, contribution = checked(self.estimator, answer)
+        fitted, contribution = estimated(self.estimator, self._tools_at(task.version), state | changed, task, scaled)
         if self.estimator.late_fetch:  # with its own, or an agent's second rollout would not be scaled at all
             fitted = {**fitted, **_statistics_to_state(with_own(task.statistics, moments), _OF_TASK)}
         report = Report(

@@ -9,39 +9,27 @@ import logging
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from numbers import Real
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from afedpg.errors import BrokenPart, ConfigError
 from afedpg.messages import Vector
+from afedpg.own_parts import STORED, asked, check_part, is_own, read_only, why_not_stored
 from afedpg.server.aggregators import Aggregator, Drop, Given, Here, Keep, Memory, Use
 from afedpg.server.kernels import norm
 from afedpg.server.transforms import At, Direction, Transform
 
-T = TypeVar("T")
 _ANSWERS = (Use, Keep, Drop)
-_BASE = f"{Aggregator.__module__}.{Aggregator.__name__}"
-_READ_ONLY = "read-only"  # in what numpy says of a write to such an array
-_STORED = "an array of numbers"
 _log = logging.getLogger("afedpg")
-
-
-def is_own(part: Any) -> bool:
-    """Not of this package: a function, an object or a class of the user's."""
-    return str(getattr(part, "__module__", "")).partition(".")[0] != "afedpg"
 
 
 def guarded(aggregator: Any) -> Aggregator:
     """The aggregator itself where it ships."""
-    if isinstance(aggregator, type):
-        name = aggregator.__name__
-        raise ConfigError(f"aggregator: {name} is a class; give an object of it, as {name}()")
-    if not isinstance(aggregator, Aggregator):
-        name = getattr(aggregator, "__name__", type(aggregator).__name__)
-        raise ConfigError(f"aggregator: {name} does not inherit from {_BASE}; write class {name}(Aggregator)")
-    return GuardedAggregator(aggregator) if is_own(aggregator) else aggregator
+    part: Aggregator = check_part("aggregator", aggregator, Aggregator)
+    return GuardedAggregator(part) if is_own(part) else part
 
 
 class GuardedAggregator(Aggregator):
@@ -56,13 +44,7 @@ class GuardedAggregator(Aggregator):
         self._shown: tuple[Vector, Vector] | None = None  # theta, and the same to be read only
 
     def start(self, parameters: int) -> dict[str, NDArray[Any]]:
-        arrays = self.inner.start(parameters)
-        if not isinstance(arrays, dict):
-            raise ConfigError(f"{self._whose}: start gave {arrays!r}, not a dict of arrays by name")
-        for name, array in arrays.items():
-            if why := _why_not_stored(array):
-                raise ConfigError(f"{self._whose}: start gave {why} as '{name}', not {_STORED}")
-        return arrays
+        return _started(f"{self._whose}: start", self.inner.start(parameters))
 
     def vectors(self, agents: int) -> int:
         return self.inner.vectors(agents)
@@ -76,7 +58,7 @@ class GuardedAggregator(Aggregator):
     def take(self, given: Given, memory: Memory, here: Here) -> Use | Keep | Drop:
         kept = len(memory.kept)
         shown = Given(given.report, read_only(given.vector), given.norm)
-        answer = _asked(self._whose, self.inner.take, shown, memory, self._reading(here))
+        answer = asked(self._whose, self.inner.take, shown, memory, self._reading(here))
         if not isinstance(answer, _ANSWERS):
             raise BrokenPart(f"{self._whose} answered {answer!r}, not Use, Keep or Drop")
         if isinstance(answer, Keep) and not answer.task and not self.waits:
@@ -84,46 +66,45 @@ class GuardedAggregator(Aggregator):
                 f"{self._whose} answered Keep(task=False), so agent {given.agent} would never work again; "
                 "write waits = True in the class, or answer Keep()"
             )
+        if isinstance(answer, Use):
+            answer = self._checked(answer, here)
         self._check_memory(memory, here, given.agent)
         self._check_kept(kept if isinstance(answer, Drop) else kept + 1, memory, answer)
-        return self._checked(answer, here) if isinstance(answer, Use) else answer
+        return answer
 
     def changed(self, memory: Memory, here: Here) -> Use | None:
         kept = len(memory.kept)
-        answer = _asked(self._whose, self.inner.changed, memory, self._reading(here))
+        answer = asked(self._whose, self.inner.changed, memory, self._reading(here))
         if answer is not None and not isinstance(answer, Use):
             raise BrokenPart(f"{self._whose}: changed answered {answer!r}, not Use or None")
+        if answer is not None:
+            answer = self._checked(answer, here)
         self._check_memory(memory, here)
         self._check_kept(kept, memory, answer)
-        return None if answer is None else self._checked(answer, here)
+        return answer
 
     def _reading(self, here: Here) -> Here:
         """The server's theta is one array for a whole run, and so is what shows it."""
         if self._shown is None or self._shown[0] is not here.theta:
             self._shown = here.theta, read_only(here.theta)
-        return Here(here.iteration, self._shown[1], here.awaited, here.agents, here.deadline, here.groups)
+        return here._replace(theta=self._shown[1], agents=frozenset(here.agents))
 
     def _checked(self, use: Use, here: Here) -> Use:
-        whose, reports, direction = self._whose, use.reports, use.direction
-        if not reports or not all(isinstance(each, Given) for each in reports):
-            raise BrokenPart(f"{whose} answered Use with {len(reports)} reports, not with a list of one Given or more")
+        whose, reports, factors = self._whose, use.reports, use.factors
+        if not isinstance(reports, list | tuple) or not reports or not all(isinstance(each, Given) for each in reports):
+            raise BrokenPart(f"{whose} answered Use with other reports than a list of one Given or more")
         if len(reports) > 1 and len({each.report.task_id for each in reports}) < len(reports):
             raise BrokenPart(f"{whose} answered Use with one report twice, which would count twice")
-        if not isinstance(direction, np.ndarray) or direction.dtype not in (np.float64, np.float32):
-            what = direction.dtype if isinstance(direction, np.ndarray) else type(direction).__name__
-            raise BrokenPart(f"{whose} answered with a direction of {what}, not of float64 or float32")
-        if direction.shape != here.theta.shape:
-            numbers = direction.size if direction.ndim == 1 else list(direction.shape)
-            raise BrokenPart(f"{whose} answered with a direction of {numbers} numbers, theta has {here.theta.size}")
-        if use.factors is not None and len(use.factors) != len(here.groups):
-            raise BrokenPart(f"{whose} answered with {len(use.factors)} factors for {len(here.groups)} groups")
-        if not math.isfinite(use.factor * (norm(direction) if use.norm is None else use.norm)):
+        length = _length(f"{whose} answered with", use.direction, here.theta)
+        if factors is not None and len(factors) != len(here.groups):
+            raise BrokenPart(f"{whose} answered with {len(factors)} factors for {len(here.groups)} groups")
+        if not math.isfinite(use.factor * length) or not np.isfinite(1.0 if factors is None else factors).all():
             agents = ", ".join(str(each.agent) for each in reports[:9])
             raise BrokenPart(
-                f"{whose} answered with a direction that is not finite, at iteration {here.iteration}, of "
+                f"{whose} answered with a direction or a factor that is not finite, at iteration {here.iteration}, of "
                 f"reports of agents {agents}, which are finite; look for a division by zero in it"
             )
-        return use
+        return use._replace(norm=length)
 
     def _check_memory(self, memory: Memory, here: Here, agent_id: int | None = None) -> None:
         """A checkpoint must hold all of it, and a run that goes on must find the names that it expects."""
@@ -133,10 +114,13 @@ class GuardedAggregator(Aggregator):
             made, now = (", ".join(sorted(names)) or "nothing" for names in (self._arrays, memory.arrays))
             raise BrokenPart(f"{self._whose} has {now} in memory.arrays, its start gave {made}; give all names there")
         for name, array in memory.arrays.items():
-            if why := _why_not_stored(array):
-                raise BrokenPart(f"{self._whose} put {why} into memory.arrays['{name}'], not {_STORED}")
-        if agent_id in memory.slots and (why := _why_not_stored(memory.slots[agent_id])):
-            raise BrokenPart(f"{self._whose} put {why} into memory.slots[{agent_id}], not {_STORED}")
+            if why := why_not_stored(array):
+                raise BrokenPart(f"{self._whose} put {why} into memory.arrays['{name}'], not {STORED}")
+        if agent_id in memory.slots and (why := why_not_stored(memory.slots[agent_id])):
+            raise BrokenPart(f"{self._whose} put {why} into memory.slots[{agent_id}], not {STORED}")
+        for each in memory.kept:
+            if not isinstance(each, Given):
+                raise BrokenPart(f"{self._whose} put a {type(each).__name__} into memory.kept, not a Given")
 
     def _check_kept(self, before: int, memory: Memory, answer: Use | Keep | Drop | None) -> None:
         """Worth a warning, no more: one that has only each agent's newest report may be right to let go of others."""
@@ -158,56 +142,56 @@ class GuardedStep:
     whose: str  # the rule's name, as a message begins
 
     def buffers(self, size: int) -> dict[str, Vector]:
-        return self.inner.buffers(size)
+        return _started(f"{self.whose}: buffers", self.inner.buffers(size))
 
     def update(self, direction: Direction, buffers: Mapping[str, Vector], at: At) -> Direction:
-        shown = Direction(read_only(direction.vector), direction.factor, direction.norm)
-        new = _asked(self.whose, self.inner.update, shown, buffers, at)
-        if not isinstance(new, Direction) or np.shape(new.vector) != direction.vector.shape:
-            told = f"{np.size(new.vector)} numbers" if isinstance(new, Direction) else repr(new)
-            raise BrokenPart(f"{self.whose}: its step gave {told}, not a Direction of {direction.vector.size} numbers")
-        length = norm(new.vector) if new.norm is None else new.norm
+        shown = direction._replace(vector=read_only(direction.vector))
+        new = asked(self.whose, self.inner.update, shown, buffers, _reading(at))
+        if not isinstance(new, Direction):
+            raise BrokenPart(f"{self.whose}: its step gave {new!r}, not a Direction")
+        length = _length(f"{self.whose}: its step gave", new.vector, direction.vector)
         if not math.isfinite(new.factor * length):
             raise BrokenPart(f"{self.whose}: its step at iteration {at.iteration} is not finite")
         return Direction(new.vector, new.factor, length)
 
 
 @dataclass(frozen=True)
-class GuardedMixing:
-    """The weight of an agent's values by a rule of the user's own."""
+class GuardedNumber:
+    """The weight of an agent's values, or how far agents are sent ahead, by a rule of the user's own."""
 
     inner: Callable[[At], float]
-    whose: str
+    whose: str  # the rule's name and the method's, as a message begins
 
     def __call__(self, at: At) -> float:
-        weight = self.inner(at)
-        if not math.isfinite(weight):
-            raise BrokenPart(f"{self.whose}: mixing gave {weight!r} at iteration {at.iteration}")
-        return weight
+        number = asked(self.whose, self.inner, _reading(at))
+        if not isinstance(number, Real) or not math.isfinite(number):
+            raise BrokenPart(f"{self.whose} gave {number!r} at iteration {at.iteration}, not a finite number")
+        return float(number)
+
+    def stretch(self, at: At) -> float:
+        return self(at)
 
 
-def read_only(array: NDArray[Any]) -> NDArray[Any]:
-    view = array.view()
-    view.flags.writeable = False
-    return view
+def _reading(at: At) -> At:
+    return at if at.theta is None else at._replace(theta=read_only(at.theta))
 
 
-def _asked(whose: str, method: Callable[..., T], *given: Any) -> T:
-    """The part's answer. Where it writes to what it is given, the line that does so."""
-    try:
-        return method(*given)
-    except ValueError as error:
-        if _READ_ONLY not in str(error):
-            raise
-        trace = error.__traceback__
-        while trace is not None and trace.tb_next is not None:
-            trace = trace.tb_next
-        place = "" if trace is None else f" ({trace.tb_frame.f_code.co_filename}, line {trace.tb_lineno})"
-        raise BrokenPart(f"{whose} writes to an array that it may only read{place}; copy it first") from error
+def _length(gave: str, vector: Any, like: NDArray[Any]) -> float:
+    """Of a direction that is as long as `like`; measured, whatever the part says that it is."""
+    if not isinstance(vector, np.ndarray) or vector.dtype not in (np.float64, np.float32):
+        what = vector.dtype if isinstance(vector, np.ndarray) else type(vector).__name__
+        raise BrokenPart(f"{gave} a direction of {what}, not of float64 or float32")
+    if vector.shape != like.shape:
+        numbers = vector.size if vector.ndim == 1 else list(vector.shape)
+        raise BrokenPart(f"{gave} a direction of {numbers} numbers, not of {like.size}")
+    return norm(vector)
 
 
-def _why_not_stored(array: Any) -> str:
-    """What it is, where a checkpoint could not give it back as it was."""
-    if not isinstance(array, np.ndarray):
-        return f"a {type(array).__name__}"
-    return "" if array.dtype.kind in "biuf" and array.dtype.itemsize <= 8 else f"an array of {array.dtype}"
+def _started(gave: str, arrays: Any) -> dict[str, NDArray[Any]]:
+    """What a part remembers, as it is at the start."""
+    if not isinstance(arrays, dict):
+        raise ConfigError(f"{gave} gave {arrays!r}, not a dict of arrays by name")
+    for name, array in arrays.items():
+        if why := why_not_stored(array):
+            raise ConfigError(f"{gave} gave {why} as '{name}', not {STORED}")
+    return arrays

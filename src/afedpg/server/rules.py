@@ -11,8 +11,9 @@ from dataclasses import dataclass, field, replace
 from afedpg.config import Config
 from afedpg.errors import ConfigError
 from afedpg.messages import Exchange, Group
+from afedpg.own_parts import is_own, name_of
 from afedpg.server.aggregators import Aggregator, All, Each
-from afedpg.server.guards import GuardedMixing, GuardedStep, guarded, is_own
+from afedpg.server.guards import GuardedNumber, GuardedStep, guarded
 from afedpg.server.lookahead import Broadcast, LookAhead, SendTheta
 from afedpg.server.schedules import Schedule, schedules
 from afedpg.server.transforms import At, Chain, Mix, Normalize, RMSProp, Scale, Transform
@@ -110,7 +111,7 @@ def make_rule(
     that comes out, so that a copy of a method is that method. `aggregator` takes the place of the recipe's. Parts of
     the user's own are guarded.
     """
-    name = getattr(recipe, "__name__", type(recipe).__name__)
+    name = name_of(recipe)
     if not callable(recipe):
         raise ConfigError(f"method: {name} cannot be called; give it __call__(self, alpha, eta)")
 
@@ -121,7 +122,12 @@ def make_rule(
             raise ConfigError(f"method: {name} gave {rule!r}, not a ServerRule")
         if is_own(recipe):
             whose = f"method: {name}"
-            rule = replace(rule, step=GuardedStep(rule.step, whose), mixing=GuardedMixing(rule.mixing, whose))
+            rule = replace(
+                rule,
+                step=GuardedStep(rule.step, whose),
+                broadcast=GuardedNumber(rule.broadcast.stretch, f"{whose}: stretch"),
+                mixing=GuardedNumber(rule.mixing, f"{whose}: mixing"),
+            )
         chosen = rule.aggregator if aggregator is None else aggregator
         return replace(rule, aggregator=guarded(chosen), exchange=exchange)
 

@@ -3,37 +3,34 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from numbers import Real
 from typing import Any
 
 import numpy as np
 
 from afedpg.agent.estimators.estimator import Estimator, Tools
 from afedpg.errors import BrokenPart, ConfigError
-from afedpg.messages import AgentState, Contribution, Floats, Group, Vector
+from afedpg.messages import AgentState, Contribution, Floats, Group, Task, Vector
+from afedpg.own_parts import STORED, asked, check_part, is_own, read_only, why_not_stored
 from afedpg.sampling.gymnasium import SAMPLING
+from afedpg.sampling.rollout import Rollout
 
 # Keys of an agent's state that are not the estimator's: those below, and those that begin with one of the words.
 RESERVED = SAMPLING | {"discounted_return"}
-RESERVED_STARTS = ("task_", "own_", "rollout_", "codec_")
-_BASE = f"{Estimator.__module__}.{Estimator.__name__}"
+RESERVED_STARTS = ("task_", "own_", "rollout_", "codec_", "attack_")
 _KINDS = ("step", "parameters")
 
 
 def check_estimator(estimator: Any) -> Estimator:
-    if isinstance(estimator, type):
-        name = estimator.__name__
-        raise ConfigError(f"estimator: {name} is a class; give an object of it, as {name}()")
-    if not isinstance(estimator, Estimator):
-        name = _name(estimator)
-        raise ConfigError(f"estimator: {name} does not inherit from {_BASE}; write class {name}(Estimator)")
-    return estimator
+    part: Estimator = check_part("estimator", estimator, Estimator)
+    return part
 
 
 def groups_of(estimator: Estimator, tools: Tools) -> tuple[Group, ...]:
     """Theta's parts, the policy first; none where theta is the policy."""
     groups = tuple(estimator.groups(tools))
     names = [group.name for group in groups]
-    whose = f"estimator: {_name(estimator)}: groups"
+    whose = f"{_whose(estimator)}: groups"
     if groups and groups[0].size != tools.parameters:
         first = f"the first one, {names[0]}, has {groups[0].size} numbers"
         raise ConfigError(f"{whose}: {first}; the policy comes first and has {tools.parameters}")
@@ -51,7 +48,7 @@ def initial_of(estimator: Estimator, tools: Tools, groups: tuple[Group, ...], ge
     if initial.shape != (sum(group.size for group in beyond),):
         sizes = ", ".join(f"{group.name} {group.size}" for group in beyond) or "none"
         raise ConfigError(
-            f"estimator: {_name(estimator)}: initial gave {_counted(initial)}; the groups after the policy need one "
+            f"{_whose(estimator)}: initial gave {_counted(initial)}; the groups after the policy need one "
             f"vector for all of them: {sizes}"
         )
     return initial
@@ -59,23 +56,35 @@ def initial_of(estimator: Estimator, tools: Tools, groups: tuple[Group, ...], ge
 
 def started(estimator: Estimator, state: AgentState) -> AgentState:
     """The arrays that it gave for an agent's start."""
-    return _checked_state(f"estimator: {_name(estimator)}: start", state)
+    return _checked_state(f"{_whose(estimator)}: start", state)
 
 
-def checked(estimator: Estimator, answer: Any) -> tuple[AgentState, Contribution]:
-    """The pair that `estimate` returns."""
-    whose = f"estimator: {_name(estimator)}"
+def estimated(
+    estimator: Estimator, tools: Tools, state: AgentState, task: Task, rollout: Rollout
+) -> tuple[AgentState, Contribution]:
+    """What it makes of the rollout. One of the user's own may only read the Task and the state: the same work may be
+    computed twice. Rollouts are made for it alone, and stay as they are: kernels would be compiled anew for arrays that
+    cannot be written to.
+    """
+    whose = _whose(estimator)
+    if is_own(estimator):
+        state = {key: read_only(array) for key, array in state.items()}
+        task = task._replace(theta=read_only(task.theta))
+    answer = asked(whose, estimator.estimate, tools, state, task, rollout)
     if not (isinstance(answer, tuple) and len(answer) == 2 and isinstance(answer[1], Contribution)):
         kinds = [type(part).__name__ for part in answer] if isinstance(answer, tuple) else [type(answer).__name__]
         raise BrokenPart(f"{whose}: estimate returned {', '.join(kinds)}, not (new arrays, Contribution)")
     new, contribution = answer
     _compare_names(f"{whose} sent the scalars", contribution.scalars, [each.name for each in estimator.scalars])
+    for name, number in {**contribution.extra, **contribution.scalars}.items():
+        if not isinstance(number, Real):
+            raise BrokenPart(f"{whose} sent a {type(number).__name__} as '{name}', not a number")
     return _checked_state(whose, new), contribution
 
 
 def flat(estimator: Estimator, contribution: Contribution, groups: tuple[Group, ...], parameters: int) -> Floats:
     """The contribution's vector, group after group, as long as theta."""
-    vector, whose = contribution.vector, f"estimator: {_name(estimator)} sent"
+    vector, whose = contribution.vector, f"{_whose(estimator)} sent"
     if isinstance(vector, Mapping):
         _compare_names(f"{whose} the groups", vector, [group.name for group in groups])
         for group in groups:
@@ -92,10 +101,12 @@ def _checked_state(whose: str, state: Any) -> AgentState:
     if not isinstance(state, dict):
         raise BrokenPart(f"{whose} gave {type(state).__name__} as the agent's state, not a dict of arrays by name")
     for key, array in state.items():
+        if not isinstance(key, str):
+            raise BrokenPart(f"{whose} gave {key!r} as a name in the agent's state, not a text")
         if key in RESERVED or key.startswith(RESERVED_STARTS):
             raise BrokenPart(f"{whose} gave '{key}' for the agent's state, which the library uses; choose another name")
-        if not isinstance(array, np.ndarray | np.generic):
-            raise BrokenPart(f"{whose} gave a {type(array).__name__} as '{key}' of the agent's state, not an array")
+        if why := why_not_stored(np.asarray(array) if isinstance(array, np.generic) else array):
+            raise BrokenPart(f"{whose} gave {why} as '{key}' of the agent's state, not {STORED}")
     return state
 
 
@@ -109,5 +120,5 @@ def _counted(vector: Any) -> str:
     return f"{shape[0]} numbers" if len(shape) == 1 else f"an array {list(shape)}"
 
 
-def _name(estimator: Any) -> str:
-    return type(estimator).__name__
+def _whose(estimator: Any) -> str:
+    return f"estimator: {type(estimator).__name__}"
