@@ -87,3 +87,32 @@ def test_agents_are_replaced_and_none_is_left_behind(tmp_path: Path, method: str
         assert not any(alive(agent) for agent in agents)
         assert replay(federation.run).agrees
         check_draws(federation.run)
+
+
+PART = """
+import numpy as np
+from afedpg.agent.estimators.estimator import Estimator
+from afedpg.messages import Contribution
+
+
+class Part(Estimator):
+    def estimate(self, tools, state, task, rollout):
+        return {}, Contribution(np.ones(tools.parameters - SHORT, np.float32))
+"""
+
+
+def test_a_part_that_is_broken_ends_the_run_with_one_line(tmp_path: Path) -> None:
+    """In every agent, as often as it would be started again; corrected, the run goes on."""
+    part = tmp_path / "own.py"
+    part.write_text(PART.replace("SHORT", "1"))
+    settings = ("--agents", 3, "--iterations", 2, "--steps", 16, "--hidden", 4, "--baseline", "linear")
+    with site(tmp_path) as federation:
+        how = ("--engine", "local", "--estimator", f"{part}:Part", "--out", federation.run)
+        train = federation.command("train", "CartPole-v1", *settings, *how)
+        assert train.wait(100) == 1
+        _, *said = federation.log("train").splitlines()  # the first line is what the run needs
+        where = f"after gradient 0 of 6; correct its code, then go on with: afedpg resume {federation.run}"
+        assert said == [f"afedpg: estimator: Part sent 29 numbers, theta has 30 {where}"]
+        part.write_text(PART.replace("SHORT", "0"))
+        assert federation.command("resume", federation.run).wait(100) == 0, federation.log("resume")
+        assert federation.gradients() == 6

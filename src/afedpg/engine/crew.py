@@ -89,7 +89,7 @@ class Pool:
     workers: int
     check: Callable[[], None] = lambda: None  # called while waiting; may raise to stop
     _crew: list[_Worker] = field(default_factory=list)
-    _done: dict[Key, Result | _Failure] = field(default_factory=dict)
+    _done: dict[Key, Result | Failure] = field(default_factory=dict)
     _homes: dict[int, int] = field(default_factory=dict)  # agent -> the worker that has its environment at hand
 
     def __post_init__(self) -> None:
@@ -112,7 +112,7 @@ class Pool:
             self.prefetch([job])
             self._receive()
         result = self._done.pop(job.key)
-        if isinstance(result, _Failure):
+        if isinstance(result, Failure):
             raise result.exception()
         return result
 
@@ -172,11 +172,17 @@ def _advice(code: int) -> str:
 
 
 @dataclass(frozen=True)
-class _Failure:
+class Failure:
     """An exception on its way from a worker: the text, for what was raised may not travel."""
 
     message: str
     kind: type[Exception]  # one that is sure to take a message alone
+
+    @staticmethod
+    def of(error: AfedpgError) -> Failure:
+        """It says all there is to say."""
+        kinds = (kind for kind in (ConfigError, BrokenPart) if isinstance(error, kind))
+        return Failure(str(error), next(kinds, AfedpgError))
 
     def exception(self) -> Exception:
         return self.kind(self.message)
@@ -191,7 +197,7 @@ def _serve(build: Build, connection: Connection) -> None:
     with contextlib.suppress(EOFError, BrokenPipeError, ConnectionResetError, KeyboardInterrupt):
         while True:
             job: Job = connection.recv()
-            connection.send(workload if isinstance(workload, _Failure) else _attempt(partial(_done, workload, job)))
+            connection.send(workload if isinstance(workload, Failure) else _attempt(partial(_done, workload, job)))
 
 
 def _done(workload: Workload, job: Job) -> Result:
@@ -200,11 +206,10 @@ def _done(workload: Workload, job: Job) -> Result:
     return workload.work(job.state, job.task)
 
 
-def _attempt(compute: Callable[[], T]) -> T | _Failure:
+def _attempt(compute: Callable[[], T]) -> T | Failure:
     try:
         return compute()
-    except AfedpgError as error:  # says all there is to say
-        kinds = (kind for kind in (ConfigError, BrokenPart) if isinstance(error, kind))
-        return _Failure(str(error), next(kinds, AfedpgError))
+    except AfedpgError as error:
+        return Failure.of(error)
     except Exception:
-        return _Failure(f"in a worker process:\n{traceback.format_exc()}", RuntimeError)
+        return Failure(f"in a worker process:\n{traceback.format_exc()}", RuntimeError)

@@ -122,7 +122,13 @@ def run_agent(options: AgentOptions) -> int:
     return asyncio.run(_run_agent(options))
 
 
-def agent_main(options: AgentOptions, say: Callable[[int], str]) -> NoReturn:
+def tell(error: AfedpgError) -> None:
+    print(f"afedpg: {error}", file=sys.stderr, flush=True)
+
+
+def agent_main(
+    options: AgentOptions, say: Callable[[int], str], failed: Callable[[AfedpgError], None] = tell
+) -> NoReturn:
     """`run_agent` as a whole process, which ends at once: a rollout that is still going on, deep in compiled code,
     would not survive the interpreter's own way of ending.
     """
@@ -131,7 +137,7 @@ def agent_main(options: AgentOptions, say: Callable[[int], str]) -> NoReturn:
         text = say(run_agent(options))
         print(text, end="\n" if text else "", flush=True)
     except AfedpgError as error:
-        print(f"afedpg: {error}", file=sys.stderr, flush=True)
+        failed(error)
         code = error.exit_code
     except BaseException:
         traceback.print_exc()
