@@ -447,6 +447,9 @@ MUTANTS = [
            "tests/record/test_checkpoint.py whatever"),
     Mutant("edited settings are taken as they are", "record/agreement.py",
            "if name not in _MAY_CHANGE:", "if False:", "tests/engine/test_edited_settings.py named"),
+    Mutant("a run folder is a run before it says where it listens", "record/folder.py",
+           '{**files, "run.toml": tomli_w.dumps(document)}', '{"run.toml": tomli_w.dumps(document), **files}',
+           "tests/record/test_folder.py run_toml"),
     # Parts of one's own.
     Mutant("a changed default is not noticed", "runs/parts.py",
            "if made.get(key) != values.get(key):", "if False:", VALUES),
@@ -468,6 +471,8 @@ MUTANTS = [
            "tests/server/test_guards.py"),
     Mutant("a kept report may vanish unsaid", "server/guards.py",
            "if len(memory.kept) + used < before", "if len(memory.kept) + used < 0", f"{BROKEN} kept_report"),
+    Mutant("an agent with a broken part is started again", "runs/local.py",
+           "if (failure := agent.failure()) is not None:", "if False:", "tests/network/test_local_engine.py broken"),
     Mutant("an estimator overwrites the library's arrays", "agent/estimators/checks.py",
            "if key in RESERVED or key.startswith(RESERVED_STARTS):", "if False:", ESTIMATORS),
     Mutant("a group of another length is sent", "agent/estimators/checks.py",

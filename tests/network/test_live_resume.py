@@ -7,9 +7,10 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from federations import reserved_port
+from federations import reserved_port, site
 
 import afedpg
+from afedpg.engine.cost import Cost
 from afedpg.errors import AfedpgError, ConfigError
 from afedpg.messages import Restart
 from afedpg.record import folder as folders
@@ -76,6 +77,27 @@ def test_a_server_without_a_folder_gives_its_port_back(tmp_path: Path) -> None:
         with pytest.raises(ConfigError, match="exists"):
             run_server(NewRun(configure("quadratic", None, SETTINGS), out=tmp_path / "run"), Place(f"127.0.0.1:{port}"))
         socket.create_server(("127.0.0.1", port)).close()
+
+
+class Killed(BaseException):
+    pass
+
+
+def killed(cost: Cost) -> None:
+    raise Killed
+
+
+def test_a_server_that_ends_before_it_serves_is_resumed_where_it_would_have_listened(tmp_path: Path) -> None:
+    with site(tmp_path, agents=1) as federation:
+        config = configure("quadratic", None, {"agents": 1, "iterations": 30, "engine": "grpc"})
+        with pytest.raises(Killed):  # once the folder is there
+            run_server(NewRun(config, out=federation.run, announce=killed), Place(f"127.0.0.1:{federation.port}"))
+        assert Place.stored(federation.run).address == f"127.0.0.1:{federation.port}"
+        server = federation.command("resume", federation.run)
+        agent = federation.agent(0)
+        assert server.wait(60) == 0, federation.log("resume")
+        assert agent.wait(60) == 0, federation.log("agent-0")
+        assert federation.gradients() == 30
 
 
 def test_a_resume_that_cannot_open_leaves_no_lock(tmp_path: Path) -> None:

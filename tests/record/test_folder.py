@@ -73,6 +73,36 @@ def test_changed_versions_are_named(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     assert made.changed_versions() == [f"numpy {now['numpy']} -> 9.9"]
 
 
+def test_a_folder_with_a_run_toml_has_its_other_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """So whoever is killed meanwhile leaves a whole run, or none: what is left is in nobody's way."""
+    run, files = tmp_path / "run", {"one.json": "1", "two.json": "2"}
+    write, seen = folder.write_text, []
+
+    def watched(file: Path, text: str) -> None:
+        seen.append(sorted(path.name for path in run.iterdir()))
+        write(file, text)
+
+    monkeypatch.setattr(folder, "write_text", watched)
+    folder.create(run, CONFIG, files)
+    assert seen == [[], ["one.json"], ["one.json", "two.json"]]
+    assert sorted(path.name for path in run.iterdir()) == ["one.json", "run.toml", "two.json"]
+    (run / "run.toml").rename(run / ".run.toml.tmp")  # cut off in the middle
+    assert folder.create(run, CONFIG, files).config() == CONFIG
+    (run / "run.toml").unlink()
+    with pytest.raises(ConfigError, match="exists; choose another --out or move it away"):
+        folder.create(run, CONFIG)  # whose would these files be?
+
+
+def test_a_folder_that_cannot_be_finished_is_not_left_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def denied(config: Config) -> None:
+        raise PermissionError(13, "denied")
+
+    monkeypatch.setattr(folder, "remember", denied)
+    with pytest.raises(ConfigError, match=r"out: cannot create .*: denied; choose another --out"):
+        folder.create(tmp_path / "run", CONFIG, {"one.json": "1"})
+    assert not (tmp_path / "run").exists()
+
+
 def test_what_exists_is_refused_and_left_alone(tmp_path: Path) -> None:
     run = tmp_path / "run"
     folder.create(run, CONFIG)

@@ -44,16 +44,21 @@ def write_text(file: Path, text: str) -> None:
     write_bytes(file, text.encode("utf-8"))
 
 
+def beside(file: Path) -> Path:
+    """Where a file is written before it takes its place."""
+    return file.with_name(f".{file.name}.tmp")
+
+
 def write_bytes(file: Path, content: bytes) -> None:
     """The whole content or, after a crash, whatever was there before."""
-    beside = file.with_name(f".{file.name}.tmp")
+    unfinished = beside(file)
     try:
-        with beside.open("wb") as stream:
+        with unfinished.open("wb") as stream:
             stream.write(content)
             stream.flush()
             os.fsync(stream.fileno())
-        os.rename(beside, file)
+        os.rename(unfinished, file)
     except BaseException:
-        beside.unlink(missing_ok=True)
+        unfinished.unlink(missing_ok=True)
         raise
     sync_folder(file.parent)

@@ -5,6 +5,7 @@ run.toml holds no time and not its own place, so two runs that differ in one set
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import importlib.metadata
 import os
@@ -13,9 +14,10 @@ import re
 import subprocess
 import time
 import tomllib
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, TypeVar
 
 import tomli_w
@@ -23,7 +25,7 @@ import tomli_w
 from afedpg.config import Config, from_dict
 from afedpg.errors import AfedpgError, ConfigError
 from afedpg.record import database
-from afedpg.record.disk import is_full, write_error, write_text
+from afedpg.record.disk import beside, is_full, write_error, write_text
 from afedpg.record.returns import Returns, read_returns
 from afedpg.record.trust import remember
 from afedpg.validation import validate
@@ -149,20 +151,27 @@ class RunLock:
         self.release()
 
 
-def create(path: Path, config: Config) -> RunFolder:
-    """A new run folder with its run.toml. One that exists is refused and left as it is."""
+def create(path: Path, config: Config, files: Mapping[str, str] = MappingProxyType({})) -> RunFolder:
+    """A new run folder with its run.toml, and before that with these `files`, texts by name: a folder with a run.toml
+    has them all. One that exists is refused and left as it is, but for what a process left that was killed in here.
+    """
     existed = os.path.lexists(path)  # of a name that is too long, Path.exists raises
-    if existed and not (path.is_dir() and not any(path.iterdir())):
+    unfinished = {*files, *(beside(path / name).name for name in (*files, "run.toml"))}
+    if existed and not (path.is_dir() and all(entry.name in unfinished for entry in path.iterdir())):
         how = f"`afedpg resume {path}`" if (path / "run.toml").is_file() else "move it away"
         raise ConfigError(f"out: {path} exists; choose another --out or {how}")
     document = {**config.to_dict(), _VERSIONS: current_versions()}
     try:
         path.mkdir(parents=True, exist_ok=True)
-        write_text(path / "run.toml", tomli_w.dumps(document))
+        for name, text in {**files, "run.toml": tomli_w.dumps(document)}.items():
+            write_text(path / name, text)
         remember(config)
     except OSError as error:
-        if os.path.isdir(path) and not existed:
-            path.rmdir()
+        with contextlib.suppress(OSError):
+            for name in (*files, "run.toml"):
+                (path / name).unlink(missing_ok=True)
+            if not existed:
+                path.rmdir()
         if is_full(error):
             raise AfedpgError(f"disk full: cannot create {path}, free space or choose another --out") from error
         raise ConfigError(f"out: cannot create {path}: {error.strerror}; choose another --out") from error

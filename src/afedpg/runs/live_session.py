@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from functools import reduce
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -98,10 +99,10 @@ def new_parts(config: Config, own: Own, on_arrival: OnArrival | None) -> Parts:
     return Parts(config, own, workload, federation, None, 0.0)
 
 
-def keep_record(parts: Parts, out: Path | None) -> None:
-    """Last before it starts: a run that cannot start leaves no folder behind."""
+def keep_record(parts: Parts, out: Path | None, files: Mapping[str, str] = MappingProxyType({})) -> None:
+    """Last before it starts: a run that cannot start leaves no folder behind. `files`: as of `folders.create`."""
     if out is not None:
-        parts.federation.recorder = Recorder(folders.create(out, parts.config), parts.config)
+        parts.federation.recorder = Recorder(folders.create(out, parts.config, files), parts.config)
 
 
 def restored_parts(stored: StoredRun, config: Config) -> Parts:

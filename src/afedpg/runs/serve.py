@@ -14,7 +14,7 @@ from afedpg.engine.cost import check_memory
 from afedpg.engine.live import LiveEngine, Transport
 from afedpg.engine.process import Interruption
 from afedpg.errors import ConfigError
-from afedpg.record.disk import write_text
+from afedpg.record.disk import write_error, write_text
 from afedpg.runs.live_session import Parts, keep_record, new_parts, restored_parts, run_live
 from afedpg.runs.parts import check_own, warn_of_versions
 from afedpg.runs.requests import NewRun, StoredRun
@@ -54,15 +54,14 @@ class Place:
         credentials = None if self.cert is None else Identity.read(self.cert).for_server()
         return listening(self.address, credentials, parts.workload.parameters, parts.config.network.lease)
 
-    def store(self, folder: Path, port: int) -> None:
-        """So that `afedpg resume` listens where the agents will look."""
+    def to_json(self, port: int) -> str:
+        """For the run folder, so that `afedpg resume` listens where the agents will look."""
         host, _ = split_address(self.address, "listen")
-        document = {
+        return json.dumps({
             "address": f"{host}:{port}",
             "cert": None if self.cert is None else str(self.cert.absolute()),
             "allow": None if self.allow is None else str(self.allow.absolute()),
-        }
-        write_text(folder / PLACE, json.dumps(document))
+        })  # fmt: skip
 
     @classmethod
     def stored(cls, folder: Path) -> Place:
@@ -84,8 +83,8 @@ def run_server(new: NewRun, place: Place, on_port: OnPort = lambda port: None, w
     parts = new_parts(new.config, new.own, new.on_arrival)
     cost = check_memory(new.config, parts.workload, parts.federation.rule, 1)
 
-    def begin() -> None:
-        keep_record(parts, new.out)
+    def begin(port: int) -> None:
+        keep_record(parts, new.out, {PLACE: place.to_json(port)})
         new.announce(cost)
 
     return _serve(parts, place, begin, on_port, watchers)
@@ -104,35 +103,34 @@ def resume_server(
     warn_of_versions(folder, stored.warn)
     parts = restored_parts(stored, config)
 
-    def begin() -> None:
+    def begin(port: int) -> None:
+        try:
+            write_text(folder.path / PLACE, place.to_json(port))
+        except OSError as error:
+            raise write_error(error, folder.path / PLACE, folder.path) from error
         cost = check_memory(config, parts.workload, parts.federation.rule, 1)
         stored.announce(replace(cost, done=parts.federation.server.gradients))
 
     return _serve(parts, place, begin, on_port, watchers)
 
 
-def _serve(parts: Parts, place: Place, begin: Callable[[], None], on_port: OnPort, watchers: Watchers) -> Result:
-    """`begin` comes once the port is taken."""
+def _serve(parts: Parts, place: Place, begin: OnPort, on_port: OnPort, watchers: Watchers) -> Result:
+    """`begin` comes once the port is taken, `on_port` once somebody answers there."""
     with (
         Interruption().watched() as interruption,
         contextlib.closing(parts.federation),
         tempfile.TemporaryDirectory() as nowhere,
         place.listening(parts) as listener,
     ):
-        begin()
+        begin(listener.port)
         recorder = parts.federation.recorder
         folder = Path(nowhere) if recorder is None else recorder.folder.path
-
-        def opened() -> None:
-            place.store(folder, listener.port)
-            on_port(listener.port)
-
         roster = Roster(folder / ROSTER, place.allow, place.names)
-        transport = _transport(parts, place, listener, roster, opened)
+        transport = _transport(parts, place, listener, roster, on_port)
         return run_live(parts, transport, interruption, list(watchers), drive=listener.drive)
 
 
-def _transport(parts: Parts, place: Place, listener: Listener, roster: Roster, opened: Callable[[], None]) -> Transport:
+def _transport(parts: Parts, place: Place, listener: Listener, roster: Roster, on_port: OnPort) -> Transport:
     config, workload, recorder = parts.config, parts.workload, parts.federation.recorder
     text = terms(config, custom_parts(parts.own.workload(config)))
     agreed = Terms(text, fingerprint(config.environment, workload.parameters, text), expected(workload))
@@ -143,7 +141,7 @@ def _transport(parts: Parts, place: Place, listener: Listener, roster: Roster, o
         service = Service(engine, roster, agreed, place.cert is not None, place.token, sync)
         engine.watchers.append(service.revoke)
         async with listener.serve(service):
-            opened()
+            on_port(listener.port)
             yield
 
     return transport
