@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import os
 import shutil
 
 import pytest
@@ -34,6 +35,14 @@ def test_nested_runs_and_those_that_come_later(tmp_path):
     shutil.rmtree(tmp_path / "runs" / "one")
     assert "one" not in runs_of(app)
     assert ask(app, f"/api/updates?at={runs['one']['id']}~").json == {runs["one"]["id"]: {"gone": True}}
+
+
+def test_a_name_that_is_no_text_hides_no_other_run(tmp_path):
+    small_run(tmp_path / "one")
+    small_run(tmp_path / os.fsdecode(b"od\xffd"))
+    runs = runs_of(app_of(tmp_path))
+    assert set(runs) == {"one", "od\udcffd"}
+    assert runs["od\udcffd"]["gradients"] == 60
 
 
 def test_a_run_folder_itself_can_be_asked_for(tmp_path):

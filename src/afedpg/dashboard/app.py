@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import hashlib
 import importlib.resources
+import json
 from collections import OrderedDict
 from collections.abc import Sequence
 from pathlib import Path
 from threading import Lock
+from typing import Any
 
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
@@ -27,6 +29,13 @@ MOST_FOLLOWED = 64  # runs whose aggregates stay in memory
 MOST_ASKED = 48  # runs in one request
 LONGEST_WINDOW = 5000  # gradients of a timeline
 MEDIA_TYPES = {".css": "text/css", ".js": "text/javascript", ".html": "text/html", ".svg": "image/svg+xml"}
+
+
+class AsciiJson(JSONResponse):
+    """Names of folders, and texts in somebody's run.db, may hold what cannot be written as UTF-8."""
+
+    def render(self, content: Any) -> bytes:
+        return json.dumps(content).encode()
 
 
 class Pages:
@@ -53,7 +62,7 @@ class Pages:
         return Response(self._assets[name], media_type=MEDIA_TYPES[Path(name).suffix])
 
     def runs(self, request: Request) -> Response:
-        response = JSONResponse({"runs": self._catalog.describe(), "trouble": self._catalog.trouble})
+        response = AsciiJson({"runs": self._catalog.describe(), "trouble": self._catalog.trouble})
         tag = f'"{hashlib.sha256(response.body).hexdigest()[:20]}"'
         if request.headers.get("if-none-match") == tag:
             return Response(status_code=304, headers={"ETag": tag})
@@ -67,13 +76,13 @@ class Pages:
         for run, _, cursor in (entry.partition("~") for entry in asked):
             follower = self._follower(run)
             changes[run] = {"gone": True} if follower is None else follower.changes(cursor)
-        return JSONResponse(changes)
+        return AsciiJson(changes)
 
     def settings(self, request: Request) -> Response:
         """?of=ID, once per run: every setting of each, and the defaults."""
         entries, asked = self._catalog.entries(), request.query_params.getlist("of")[:MOST_ASKED]
         found = {run: settings_of(entries[run].config) for run in asked if run in entries}
-        return JSONResponse({"runs": found, "defaults": settings_of(Config())})
+        return AsciiJson({"runs": found, "defaults": settings_of(Config())})
 
     def timeline(self, request: Request) -> Response:
         follower = self._follower(request.path_params["run"])
@@ -84,7 +93,7 @@ class Pages:
             found = follower.timeline(last, max(1, min(count or 200, LONGEST_WINDOW)))
         except (AfedpgError, ValueError, OverflowError) as error:  # not a run.db of ours
             raise HTTPException(404) from error
-        return JSONResponse(found)
+        return AsciiJson(found)
 
     def video(self, request: Request) -> Response:
         entry = self._catalog.entries().get(request.path_params["run"])
