@@ -20,11 +20,14 @@ from federations import alive, children, wait_until
 from afedpg.cli import main, make_parser
 from afedpg.commands.reproduce import read_choices
 from afedpg.config import METHODS
+from afedpg.errors import AfedpgError
+from afedpg.experiments import learner_runs
 from afedpg.experiments.choices import (
     EXPERIMENTS,
     NAMED_TIMINGS,
     OF_ONE_METHOD,
     SHOWN_TIMINGS,
+    STUDIES,
     SUITABLE,
     Choices,
     Method,
@@ -35,7 +38,9 @@ from afedpg.experiments.choices import (
     parse_own,
     parse_seeds,
 )  # fmt: skip
+from afedpg.experiments.curves import KEPT
 from afedpg.experiments.jobs import A3C_RATE, Plan, RunJob
+from afedpg.experiments.outcome import Outcome, write_outcome
 from afedpg.experiments.reproduce import experiment
 from afedpg.record import checkpoint
 from afedpg.record.database import read_arrivals, read_evaluations
@@ -280,13 +285,20 @@ def test_other_code_is_another_run(tmp_path: Path) -> None:
         (("all", "--preset", "best"), "preset"),
         (("rivals", "--preset", "tuned"), "preset"),
         (("all", "--workers", "0"), "workers"),
+        (("rivals", "--studies", "alone"), "studies"),
+        (("learners", "--studies", "alone,none"), "studies"),
+        (("learners", "--scale", "smoke", "--studies", "teams"), "id"),
+        (("timeline", "--finished-only", "--out", "no-such-folder"), "out"),
     ],
 )
 def test_bad_usage_is_one_line_that_names_the_field(
     arguments: tuple[str, ...], field: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert reproduce(*arguments) == 2
-    assert capsys.readouterr().err.startswith(f"afedpg: {field}: ")
+    told = capsys.readouterr().err
+    assert told.startswith(f"afedpg: {field}: ")
+    assert told.count("\n") == 1
+    assert not Path("no-such-folder").exists()
 
 
 def test_what_is_wrong_in_a_users_file_is_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -358,6 +370,36 @@ def test_a_learners_curve_is_all_that_is_needed(tmp_path: Path, capsys: pytest.C
     capsys.readouterr()
     assert reproduce("sample-speedup", "--scale", "smoke", "--out", str(second), "--finished-only") == 1
     assert "runs are not finished in" in capsys.readouterr().err
+
+
+def test_what_was_concluded_stays_where_no_run_is_left(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    before = Outcome("Learners", "What was run before.", ())
+    write_outcome(before, tmp_path / "learners", "full", lambda draw, path: None, command="", made_with=[])
+    concluded = (tmp_path / "learners" / "verdict.json").read_bytes()
+    assert reproduce("learners", "--finished-only", "--out", str(tmp_path)) == 1
+    line = f"learners: no run is finished in {tmp_path}; leave --finished-only out to compute them"
+    assert capsys.readouterr().err == f"afedpg: {line}\n"
+    assert (tmp_path / "learners" / "verdict.json").read_bytes() == concluded
+
+
+@pytest.mark.parametrize(
+    "text", ["", "samples_per_agent,seconds\n1,2\n", f"{','.join(KEPT.split())}\n1,2,x,4\n", "1,2\n"]
+)
+def test_a_curve_that_is_none_is_one_line(text: str, tmp_path: Path) -> None:
+    run = learner_runs.jobs(Choices("smoke", tmp_path, 1, tasks=("CartPole-v1",)))[0]
+    run.path(tmp_path).parent.mkdir()
+    run.path(tmp_path).write_text(text)
+    with pytest.raises(AfedpgError, match=r"\.csv is no curve; remove it, and it is computed again$"):
+        run.curve(tmp_path)
+
+
+def test_learners_can_be_kept_to_some_of_its_studies() -> None:
+    every = learner_runs.cells(Choices("full", Path(), 1))
+    assert tuple(dict.fromkeys(cell.study for cell in every)) == STUDIES["learners"]
+    options = make_parser().parse_args(["reproduce", "learners", "--scale", "full", "--studies", "teams,alone"])
+    _, choices = read_choices(options)
+    assert learner_runs.cells(choices) == [cell for cell in every if cell.study in ("alone", "teams")]
+    assert choices.command("learners") == "afedpg reproduce learners --scale full --studies alone,teams"
 
 
 def test_all_keeps_to_the_figures_that_show_a_method_named() -> None:

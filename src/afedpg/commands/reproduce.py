@@ -14,6 +14,7 @@ from afedpg.errors import ConfigError
 from afedpg.experiments.choices import (
     EXPERIMENTS,
     SCALES,
+    STUDIES,
     Choices,
     check_methods,
     check_preset,
@@ -23,6 +24,7 @@ from afedpg.experiments.choices import (
     parse_method,
     parse_own,
     parse_seeds,
+    parse_studies,
     split_methods,
 )  # fmt: skip
 
@@ -38,6 +40,7 @@ def add_commands(commands: Any) -> None:
     parser.add_argument("--seeds", metavar="A-B", help="for example 0-4 or 0,3,7; default: the scale's")
     help = "of sample-speedup and long-runs, 1 and some more of 2,4,8: larger federations take most of the time"
     parser.add_argument("--agents", metavar="1,B", help=help)
+    parser.add_argument("--studies", metavar="A,B", help=f"of learners, some of {', '.join(STUDIES['learners'])}")
     parser.add_argument(
         "--methods",
         metavar="A,B",
@@ -72,6 +75,7 @@ def read_choices(options: argparse.Namespace) -> tuple[tuple[str, ...], Choices]
         tasks=tasks,
         seeds=() if options.seeds is None else parse_seeds(options.seeds),
         agents=parse_agents(options.id, options.agents) if options.agents else (),
+        studies=() if options.studies is None else parse_studies(options.id, options.studies),
         methods=methods,
         preset=check_preset(options.id, options.preset),
         timing=timing,

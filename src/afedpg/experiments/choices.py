@@ -33,6 +33,9 @@ SUITABLE = {  # the methods each experiment can show
     "adversaries": ("afedpg",),
 }
 TEAMS = dict.fromkeys(("sample-speedup", "long-runs"), (1, 2, 4, 8))  # where the number of agents is what varies
+STUDIES = {  # of figures that are made of several
+    "learners": ("tasks", "long", "alone", "teams", "parts", "liars", "plain", "defaults"),
+}
 BESIDE = {"heterogeneity": "fedpg"}  # there in any case: what the others are compared with
 MOST_SEEDS = 10_000  # a run each
 NAMED_TIMINGS = tuple(name for name in TIMINGS if name not in ("list", "trace"))  # those need more than a name
@@ -94,6 +97,7 @@ class Choices:
     tasks: tuple[str, ...] = ()  # empty: the experiment's own
     seeds: tuple[int, ...] = ()
     agents: tuple[int, ...] = ()
+    studies: tuple[str, ...] = ()
     methods: tuple[Method, ...] = ()
     preset: str = ""  # empty: the experiment's own
     timing: str = ""  # a named timing model
@@ -130,6 +134,7 @@ class Choices:
             "tasks": ",".join(self.tasks),
             "seeds": ",".join(map(str, self.seeds)),
             "agents": ",".join(map(str, self.agents)),
+            "studies": ",".join(self.studies),
             "methods": ",".join(methods),
             "timing": self.own_timing.named if self.own_timing else self.timing,
             "preset": self.preset if id in WITH_PRESET else "",
@@ -164,6 +169,17 @@ def parse_agents(id: str, text: str) -> tuple[int, ...]:
     if len(named) < len(given) or len(named) < 2 or named[0] != 1:
         raise ConfigError(f"agents: '{text}' is not 1 and some more of {', '.join(map(str, usual))}, like 1,8")
     return named
+
+
+def parse_studies(id: str, text: str) -> tuple[str, ...]:
+    """Some of a figure's studies, in its own order."""
+    if id not in STUDIES:
+        raise ConfigError(f"studies: only for {' and '.join(STUDIES)}, not for {id}")
+    given = text.split(",")
+    for name in given:
+        if name not in STUDIES[id]:
+            raise ConfigError(f"studies: unknown '{name}'; choose from {', '.join(STUDIES[id])}")
+    return tuple(name for name in STUDIES[id] if name in given)
 
 
 def split_methods(text: str) -> list[str]:

@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from afedpg import plotting
+from afedpg.errors import AfedpgError
 from afedpg.experiments.choices import Method
 from afedpg.experiments.jobs import Progress, RunJob
 from afedpg.experiments.statistics import band, known_mean
@@ -24,6 +25,7 @@ from afedpg.record.database import read_arrivals, read_evaluations
 
 BINS = 200  # points of a curve
 WINDOW = 0.05  # of a run: how long a mean must hold to count
+KEPT = "samples_per_agent seconds training_return episodes"  # the columns of a curve that is kept
 
 
 @dataclass(frozen=True)
@@ -99,12 +101,15 @@ class KeptRun(RunJob):
             super().perform(out, workers, progress)
         curve = read_curve(self.key, self, out)
         rows = zip(curve.samples, curve.seconds, curve.returns, curve.episodes, strict=True)
-        table("samples_per_agent seconds training_return episodes", rows).write(self.path(out))
+        table(KEPT, rows).write(self.path(out))
 
     def curve(self, out: Path) -> Curve:
-        kept = read(self.path(out))
-        samples, seconds, returns, episodes = (kept.numbers(name) for name in kept.columns)
-        return Curve(self.key, self.settings.config.seed, samples, seconds, returns, episodes.astype(np.int64))
+        try:
+            kept = read(self.path(out))
+            samples, seconds, returns, episodes = (kept.numbers(name) for name in KEPT.split())
+            return Curve(self.key, self.settings.config.seed, samples, seconds, returns, episodes.astype(np.int64))
+        except (ValueError, IndexError) as error:  # it may have come from anywhere
+            raise AfedpgError(f"{self.path(out)} is no curve; remove it, and it is computed again") from error
 
 
 def read_evaluated(key: Key, run: RunJob, out: Path) -> list[Evaluated]:
@@ -129,7 +134,7 @@ def curves_table(curves: Iterable[Curve]) -> Table:
         for c in curves
         for i in range(len(c.samples))
     ]
-    return table("task method agents seed samples_per_agent seconds training_return episodes", rows)
+    return table(f"task method agents seed {KEPT}", rows)
 
 
 def evaluations_table(evaluated: Iterable[Evaluated]) -> Table:

@@ -77,6 +77,7 @@ def cells(choices: Choices) -> list[Cell]:
         few = (*(("tasks", task) for task in choices.pick_tasks(("hopper",))), ("defaults", "CartPole-v1"))
         found = [cell for cell in found if cell[:2] in few]
     found = [cell for cell in found if not choices.tasks or cell.task in choices.tasks]
+    found = [cell for cell in found if not choices.studies or cell.study in choices.studies]
     return [cell._replace(seeds=_chosen(choices, cell.seeds)) for cell in found]
 
 

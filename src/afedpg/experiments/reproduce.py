@@ -29,8 +29,12 @@ def experiment(id: str) -> Experiment:
 def reproduce(ids: Sequence[str], choices: Choices, quiet: bool = False) -> dict[str, Outcome]:
     """The outcome of every experiment, written under OUT/ID; OUT/report.html shows all that are there."""
     out = choices.out
+    if choices.finished_only and not out.is_dir():
+        raise ConfigError(f"out: there is no folder {out} that --finished-only could conclude from")
+    needed = {id: list(experiment(id).jobs(choices)) for id in ids}
+    if not choices.finished_only and not any(needed.values()):
+        raise ConfigError(f"id: these choices leave no run of {', '.join(ids)}; name fewer of them")
     with opened(out):
-        needed = {id: list(experiment(id).jobs(choices)) for id in ids}
         if choices.finished_only:
             failures = [missing for id, jobs in needed.items() if (missing := _missing(id, jobs, out))]
         else:
@@ -78,12 +82,15 @@ def perform(jobs: Sequence[Job], choices: Choices, quiet: bool = False) -> list[
 def _missing(id: str, jobs: Sequence[Job], out: Path) -> tuple[str, str] | None:
     """Why an experiment cannot be concluded without computing. `learners` asks for its finished runs alone."""
     missing = sum(not job.finished(out) for job in jobs)
-    text = f"{missing} of {len(jobs)} runs are not finished in {out}; leave --finished-only out to compute them"
-    return (id, text) if missing or not jobs else None
+    if jobs and not missing:
+        return None
+    which = f"{missing} of {len(jobs)} runs are not" if jobs else "no run is"
+    return id, f"{which} finished in {out}; leave --finished-only out to compute them"
 
 
 def _complete(jobs: Sequence[Job], out: Path) -> bool:
-    return all(job.finished(out) for job in jobs)
+    """Of nothing nothing can be concluded: what is there from before stays."""
+    return bool(jobs) and all(job.finished(out) for job in jobs)
 
 
 def _conclude(id: str, jobs: Sequence[Job], choices: Choices) -> Outcome:
