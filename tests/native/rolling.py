@@ -13,8 +13,10 @@ from afedpg.messages import AgentState, Floats
 from afedpg.policy.mlp import MlpPolicy
 from afedpg.sampling.environments import Environments, MakeEnv, make_environment
 from afedpg.sampling.gymnasium import GymnasiumSampler
-from afedpg.sampling.native.sampler import NativeSampler, native_sampler
+from afedpg.sampling.native.compiled_sampler import CompiledSampler
+from afedpg.sampling.native.sampler import native_sampler
 from afedpg.sampling.rollout import Rollout
+from afedpg.sampling.spaces import BoxActions
 from afedpg.seeding import stream, thaw
 
 
@@ -37,10 +39,11 @@ class Pair:
         config = from_settings({"task": task, "agents": 4, "env_kwargs": kwargs or {}, "sites": sites})
         self.ours, self.theirs = (Environments(config, make_env, limit) for _ in range(2))
         observations, actions = self.ours.observations.size, self.ours.actions.size
-        self.policy = MlpPolicy(observations, actions, gaussian=True, hidden=hidden, activation=activation, mean=mean)
+        gaussian = isinstance(self.ours.actions, BoxActions)
+        self.policy = MlpPolicy(observations, actions, gaussian, hidden=hidden, activation=activation, mean=mean)
         self.theta: Floats = self.policy.initial_theta(stream(0, "theta")).astype(np.float32)
         native = native_sampler(self.ours, self.policy, steps, whole_episodes)
-        assert isinstance(native, NativeSampler), native
+        assert isinstance(native, CompiledSampler), native
         self.native = native
         self.plain = GymnasiumSampler(self.theirs, self.policy, steps, whole_episodes)
 

@@ -88,7 +88,7 @@ def test_the_cache_depends_on_every_file_with_compiled_code(tmp_path: Path, monk
     seen = {compiled._fingerprint()}
     files = ["compiled.py", "server/kernels.py"]
     files += ["policy/forward.py", "agent/estimators/advantage.py"]
-    files += [f"sampling/native/{name}.py" for name in ("closed_loop", "mujoco_library")]
+    files += [f"sampling/native/{name}.py" for name in ("cart_pole", "closed_loop", "mujoco_library")]
     files += [f"agent/compute/{name}.py" for name in ("blocks", "products", "network", "local_steps")]
     files += [
         f"sampling/native/tasks/{name}.py" for name in ("task", "swimmer", "walker", "ant", "humanoid", "pendulum")

@@ -54,10 +54,13 @@ def test_a_class_of_the_same_name() -> None:
 
 
 def test_other_policies() -> None:
-    config = from_settings({"task": "CartPole-v1", "agents": 1})
-    environments = Environments(config)
+    environments = Environments(from_settings({"task": "Acrobot-v1", "agents": 1}))
     policy = MlpPolicy(environments.observations.size, environments.actions.size, gaussian=False, hidden=(8,))
-    assert native_sampler(environments, policy, 10, False) == "the compiled loop runs the Gaussian MLP policy only"
+    assert "no compiled task is known for" in str(native_sampler(environments, policy, 10, False))
+    both = MlpPolicy(11, 3, gaussian=False, hidden=(8,))
+    hopper = Environments(from_settings({"task": "Hopper-v4", "agents": 1}))
+    reason = "the compiled loops run MLP policies of one vector or one index"
+    assert native_sampler(hopper, both, 10, False) == reason
 
 
 def test_agents_whose_environment_is_another_use_the_plain_sampler(capsys: pytest.CaptureFixture[str]) -> None:

@@ -65,6 +65,15 @@ def test_observations_are_scaled_and_episodes_end_by_falling_and_by_the_limit() 
     assert min(plain.lengths) < 90
 
 
+@pytest.mark.parametrize("kind", ["sampled", "deterministic"])
+def test_episodes_of_cart_pole_are_those_of_gymnasium(kind: str) -> None:
+    settings = {"task": "CartPole-v1", "hidden": (8,), "evaluate_episodes": 20, "evaluate_kind": kind}
+    ours, theirs = (EnvironmentWorkload(from_settings({**settings, "sampler": s})) for s in ("native", "gymnasium"))
+    theta = ours.initial_theta() * 30
+    assert ours.evaluate(theta, {}, 0) == theirs.evaluate(theta, {}, 0)
+    assert ours.evaluate(theta, {}, 0) != ours.evaluate(theta, {}, 1)
+
+
 def test_an_environment_that_the_loop_does_not_know_is_left_to_the_other_way() -> None:
     pair = Pair("Hopper-v4", SHORT)
     env: Any = make_environment("Hopper-v4", {})

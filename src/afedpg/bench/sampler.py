@@ -27,7 +27,8 @@ from afedpg.messages import AgentState, Floats, Moments
 from afedpg.policy.mlp import MlpPolicy
 from afedpg.sampling.environments import Environments, Episode
 from afedpg.sampling.native import closed_loop
-from afedpg.sampling.native.sampler import NativeSampler, native_sampler
+from afedpg.sampling.native.compiled_sampler import CompiledSampler
+from afedpg.sampling.native.sampler import native_sampler
 from afedpg.sampling.native.simulation import Body, body_of
 from afedpg.seeding import stream, thaw
 
@@ -71,7 +72,7 @@ class Bench:
     """Agent 0 rolls out, agent 1's environment does the physics alone."""
 
     environments: Environments
-    sampler: NativeSampler
+    sampler: CompiledSampler
     body: Body
     theta: Floats
     state: AgentState

@@ -6,7 +6,7 @@ A task enters as its four functions, by address, so the loop is compiled once fo
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -67,8 +67,8 @@ class Buffers(NamedTuple):
 
     raw: Array  # [capacity + 1, obs] the row after the last step is the present observation
     observations: NDArray[np.float32]  # [capacity, obs]
-    actions: NDArray[np.float32]  # [capacity, act]
-    given: NDArray[np.float32]  # [capacity, act] what the environment got
+    actions: NDArray[Any]  # [capacity, act], or [capacity] of indices
+    given: NDArray[Any]  # what the environment got
     rewards: Array
     terminated: NDArray[np.bool_]
     truncated: NDArray[np.bool_]
@@ -176,7 +176,7 @@ def roll_out(
         buffers.truncated[step] = not buffers.terminated[step] and episode_steps >= simulation.time_limit
         before, after = after, before
         if buffers.truncated[step]:
-            cuts = _cut(step, cuts, acting, buffers)
+            cuts = cut(step, cuts, acting, buffers)
         if buffers.terminated[step] or buffers.truncated[step]:
             buffers.lengths[episodes] = episode_steps
             episodes += 1
@@ -184,13 +184,13 @@ def roll_out(
         step += 1
     # the rollout's end cuts an episode that goes on: one that has made steps here
     if not whole_episodes and running and progress[FIRST_STEP] < step:
-        cuts = _cut(step - 1, cuts, acting, buffers)
+        cuts = cut(step - 1, cuts, acting, buffers)
     progress[STEP], progress[EPISODE_STEPS], progress[EPISODES], progress[CUTS] = step, episode_steps, episodes, cuts
 
 
 @jit
-def _cut(step: int, cuts: int, acting: Acting, buffers: Buffers) -> int:
-    """The value after `step` is wanted: keep the observation there."""
+def cut(step: int, cuts: int, acting: Any, buffers: Buffers) -> int:
+    """The value after `step` is wanted: keep the observation there, scaled as `acting` says."""
     buffers.cut_steps[cuts] = step
     scale_observation(buffers.raw[step + 1], acting.mean, acting.deviation, buffers.cut_observations[cuts])
     return cuts + 1

@@ -21,7 +21,7 @@ _HARMLESS = (
     gymnasium.wrappers.OrderEnforcing,
     gymnasium.wrappers.PassiveEnvChecker,
 )
-_UNLIMITED = np.iinfo(np.int64).max
+UNLIMITED = np.iinfo(np.int64).max
 
 
 @dataclass(frozen=True)
@@ -32,6 +32,10 @@ class Body:
     env: Any  # the unwrapped environment, which keeps model and data alive
     world: World
     simulation: Simulation
+
+    @property
+    def limit(self) -> int:
+        return self.simulation.time_limit
 
     def resets(self, seeds: NDArray[np.int64]) -> Resets:
         """The states that env.reset(seed) would start from."""
@@ -52,17 +56,25 @@ class Body:
 
 def body_of(env: Environment) -> Body | str:
     """What the compiled loop needs of `env`, or the reason why it cannot roll it out."""
-    layer: Any = env
-    while isinstance(layer, gymnasium.Wrapper):
-        if type(layer) not in _HARMLESS:
-            return f"it is wrapped in {type(layer).__name__}"
-        layer = layer.env
+    layer = unwrapped(env)
+    if isinstance(layer, str):
+        return layer
     kind = type(layer)
     task = task_of(kind)
     if task is None:
         return f"no compiled task is known for {kind.__module__}.{kind.__qualname__}"
     problem = mujoco_library.load() or _difference(layer, task)
-    return problem or Body(task, layer, _world(layer), _simulation(layer, task, time_limit(env) or _UNLIMITED))
+    return problem or Body(task, layer, _world(layer), _simulation(layer, task, time_limit(env) or UNLIMITED))
+
+
+def unwrapped(env: Environment) -> Any:
+    """The environment inside of wrappers that change nothing, or as a str which one might."""
+    layer: Any = env
+    while isinstance(layer, gymnasium.Wrapper):
+        if type(layer) not in _HARMLESS:
+            return f"it is wrapped in {type(layer).__name__}"
+        layer = layer.env
+    return layer
 
 
 def _difference(env: Any, task: NativeTask) -> str | None:
