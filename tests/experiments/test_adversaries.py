@@ -100,6 +100,65 @@ def test_a_grid_with_holes_is_not_judged() -> None:
     assert whole[0].verdict == "not enough data"
 
 
+def test_attacks_that_are_enough_need_no_further_cells() -> None:
+    whole = grid(0.95, 0.8)
+    undefended = [s for s in whole if s.case.attack and s.case.defence == "each"]
+    names = sorted({s.case.attack for s in undefended})
+
+    def judged(attacks: int) -> str:
+        left = [s for s in undefended if s.case.pace == 0.1 and s.case.attack in names[:attacks]]
+        found = adversaries.judge(left, replace(FULL, tasks=("lq-bandit",)))
+        return found[0].verdict
+
+    assert [judged(4), judged(5)] == ["not enough data", "holds"]
+    learned = [replace(s, scores=(0.9,) * 5) for s in undefended]
+    assert adversaries.judge(learned, replace(FULL, tasks=("lq-bandit",)))[0].verdict == "does not hold"
+    fewer = [replace(s, scores=s.scores[:3]) for s in undefended]
+    assert adversaries.judge(fewer, replace(FULL, tasks=("lq-bandit",)))[0].verdict == "not enough data"
+
+
+def test_hopper_has_a_smaller_grid_of_its_own() -> None:
+    choices = replace(FULL, tasks=("hopper",))
+    lied = {case: mine for case, mine in adversaries.trials(choices).items() if case.attack}
+    assert len(lied) == 7 * 2
+    assert {(case.defence, case.liars) for case in lied} == {("slots", 2)}
+    assert {case.pace for case in lied} == {1.0, 0.1}
+    assert {len(mine) for mine in lied.values()} == {3}
+    alone = [mine for case, mine in adversaries.trials(choices).items() if not case.attack]
+    assert [len(mine) for mine in alone] == [5, 5, 5]  # the honest eight, and all ten with and without a defence
+    config = alone[1][0].settings.config
+    assert config.agents * config.iterations * config.agent.steps == pytest.approx(500_000, rel=0.05)
+
+
+@pytest.mark.parametrize(
+    ("score", "unattacked", "verdicts"),
+    [
+        (0.81, (0.7, 1.0, 1.0, 1.0, 0.9), ["holds", "holds"]),
+        (0.79, (0.7, 1.0, 1.0, 1.0, 0.7), ["does not hold", "does not hold"]),
+    ],
+)
+def test_hopper_is_judged_by_its_own_rules(score: float, unattacked: tuple[float, ...], verdicts: list[str]) -> None:
+    choices = replace(FULL, tasks=("hopper",))
+    found = []
+    for case in adversaries.cases(choices):
+        scores = (score,) * 3 if case.attack else unattacked if case.defence == "slots" else (1.0,) * 5
+        found.append(Score(case, scores, scores))
+    assert [one.verdict for one in adversaries.judge(found, choices)] == verdicts
+
+
+def test_what_is_finished_is_concluded_from(tmp_path: Path) -> None:
+    choices = Choices("smoke", tmp_path, 1)
+    left_out = Case("lq-bandit", "alie", "slots", 0.1, 2)
+    for case, mine in adversaries.trials(choices).items():
+        for trial in mine:
+            if case != left_out:
+                trial.perform(tmp_path, 1, lambda done: None)
+    outcome = reproduce(["adversaries"], replace(choices, finished_only=True), quiet=True)["adversaries"]
+    assert len(outcome.tables["adversaries"].rows) == 1 + 3 + 2 * 3 * 3 - 1
+    assert outcome.verdicts[0].verdict == "not enough data"
+    assert "of 5 of 6 cells" in outcome.verdicts[0].statistic
+
+
 def test_other_methods_have_no_such_figure() -> None:
     assert not adversaries.jobs(Choices("smoke", Path(), 1, methods=(Method("a3c"),)))
 

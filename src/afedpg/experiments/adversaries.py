@@ -27,6 +27,7 @@ DEFENCES = (NONE, "clip-centred", RECOMMENDED)
 PACES = {"10 times slower": 10.0, "equal": 1.0, "10 times faster": 0.1}
 TEAMS = {"smoke": (2,), "short": (2,), "full": (2, 3)}  # how many of the ten lie
 SEEDS = (1, 3, 5)
+SEVEN = ("sign-flip", "scaled-sign-flip", "copies", "alie", "ipm", "largest-angle", "adaptive")  # the worst elsewhere
 NOT_ALONE = ("false-drift", "random-values")  # afedpg's reports have nothing of that kind
 OF_ENVIRONMENTS = ("poisoned-moments", "observation-noise")
 SMOKE = ("sign-flip", "alie")
@@ -40,40 +41,71 @@ COURSES = {  # chosen on seeds 100 to 102
     # Gradients of single episodes of this problem are skewed: a robust mean of them leaves out the rare ones that find
     # the reward. The mean of 16 episodes, which is a short rollout, is not.
     "softmax-mdp": Course(100.0, {NONE: 0.05, "clip-centred": 0.05, RECOMMENDED: 0.02}, {"batch": 16}),
+    "hopper": Course(50.0, {NONE: 0.01, RECOMMENDED: 0.01}, {"steps": 1024, "baseline": "linear"}),
 }
-ENVIRONMENT = Course(
-    40.0, {NONE: 0.03, "clip-centred": 0.03, RECOMMENDED: 0.01}, {"steps": 256, "alpha": 0.1, "compute": "auto"}
-)
-GOOD, SHARE_GOOD, WORST = 0.9, 0.9, 0.7
+ENVIRONMENT = Course(80.0, {NONE: 0.03, "clip-centred": 0.03, RECOMMENDED: 0.02}, {"steps": 256})
 BROKEN, MANY = 0.5, 5  # undefended, so many attacks score below
-COST = 0.05  # of the return, where nobody lies
 LEAST_SEEDS = 5
+
+
+@dataclass(frozen=True)
+class Grid:
+    """What is tried on a task at full scale, and what is asked of the recommended defence."""
+
+    defences: tuple[str, ...] = DEFENCES  # where somebody lies
+    attacks: tuple[str, ...] = ()  # all that there are
+    paces: tuple[str, ...] = tuple(PACES)
+    teams: tuple[int, ...] = TEAMS["full"]
+    seeds: int = LEAST_SEEDS  # of a cell in which somebody lies
+    good: float = 0.9  # a score that
+    share: float = 0.9  # of the cells must have
+    worst: float = 0.7  # and all of them
+    cost: float = 0.05  # of what is learned, where nobody lies
+    by_interval: bool = True  # else the mean alone must be within the cost
+
+
+GRIDS = {
+    "hopper": Grid(
+        (RECOMMENDED,), SEVEN, ("equal", "10 times faster"), (2,), seeds=3, good=0.8, share=1.0, worst=0.8,
+        cost=0.1, by_interval=False,
+    ),
+}  # fmt: skip
 
 
 def attacks(choices: Choices, task: str) -> list[str]:
     left_out = (*NOT_ALONE, *(OF_ENVIRONMENTS if task in PROBLEMS else ()))
-    return [name for name in (SMOKE if choices.scale == "smoke" else ATTACKS) if name not in left_out]
+    named = SMOKE if choices.scale == "smoke" else grid_of(task).attacks or ATTACKS
+    return [name for name in named if name not in left_out]
 
 
-def paces(choices: Choices) -> dict[str, float]:
+def paces(choices: Choices, task: str) -> dict[str, float]:
     """How fast liars are; by a timing model of one's own, nothing of it varies."""
     if choices.own_timing:
         return {"own": 1.0}
-    return {choices.timing: PACES[choices.timing]} if choices.timing else PACES
+    return {name: PACES[name] for name in ([choices.timing] if choices.timing else grid_of(task).paces)}
+
+
+def teams(choices: Choices, task: str) -> list[int]:
+    return [liars for liars in TEAMS[choices.scale] if liars in grid_of(task).teams]
+
+
+def grid_of(task: str) -> Grid:
+    return GRIDS.get(task, Grid())
 
 
 def cases(choices: Choices) -> list[Case]:
     """What the others are compared with comes first."""
     found = []
     for task in choices.pick_tasks(TASKS[choices.scale]):
-        found += [Case(task, "", NONE, 1.0, liars) for liars in TEAMS[choices.scale]]
-        found += [Case(task, "", defence, 1.0, 0) for defence in DEFENCES]
+        defences = grid_of(task).defences
+        found += [Case(task, "", NONE, 1.0, liars) for liars in teams(choices, task)]
+        found += [Case(task, "", defence, 1.0, 0) for defence in dict.fromkeys([NONE, *defences])]
         found += [
             Case(task, attack, defence, pace, liars)
-            for defence in reversed(DEFENCES)
-            for liars in TEAMS[choices.scale]
+            for defence in reversed(defences)
+            for liars in teams(choices, task)
             for attack in attacks(choices, task)
-            for pace in paces(choices).values()
+            for pace in paces(choices, task).values()
         ]
     return found
 
@@ -81,8 +113,16 @@ def cases(choices: Choices) -> list[Case]:
 def trials(choices: Choices) -> dict[Case, list[Trial]]:
     if METHOD not in choices.pick_methods((METHOD.name,)):
         return {}
-    plan, seeds = Plan(choices), choices.pick_seeds(*SEEDS)
-    return {case: [Trial(plan, case, _course(choices, case.task), seed) for seed in seeds] for case in cases(choices)}
+    plan = Plan(choices)
+    return {
+        case: [Trial(plan, case, _course(choices, case.task), seed) for seed in seeds_of(choices, case)]
+        for case in cases(choices)
+    }
+
+
+def seeds_of(choices: Choices, case: Case) -> tuple[int, ...]:
+    seeds = tuple(choices.pick_seeds(*SEEDS))
+    return seeds if choices.seeds or not case.attack else seeds[: grid_of(case.task).seeds]
 
 
 def _course(choices: Choices, task: str) -> Course:
@@ -107,7 +147,8 @@ def likenesses(choices: Choices) -> list[Likeness]:
 
 def jobs(choices: Choices) -> Sequence[Trial | Likeness]:
     every = trials(choices)
-    return [*(likenesses(choices) if every else ()), *(trial for mine in every.values() for trial in mine)]
+    found = [*(likenesses(choices) if every else ()), *(trial for mine in every.values() for trial in mine)]
+    return [job for job in found if not choices.finished_only or job.finished(choices.out)]
 
 
 @dataclass(frozen=True)
@@ -135,7 +176,9 @@ def scores(choices: Choices) -> list[Score]:
         honest = rows.get(Case(case.task, "", NONE, 1.0, case.liars))
         if honest is None:
             continue
-        start, end = (float(np.median([float(row[name]) for row in honest])) for name in ("start", "value"))
+        seeds = {row["seed"] for row in mine}
+        alone = [row for row in honest if row["seed"] in seeds]
+        start, end = (float(np.median([float(row[name]) for row in alone])) for name in ("start", "value"))
         values = tuple(float(row["value"]) for row in mine)
         found.append(Score(case, tuple((value - start) / (end - start) for value in values), values))
     return found
@@ -145,7 +188,7 @@ def judge(found: Sequence[Score], choices: Choices) -> list[Verdict]:
     verdicts = []
     for task in dict.fromkeys(score.case.task for score in found):
         mine = [score for score in found if score.case.task == task]
-        wanted = len(attacks(choices, task)) * len(paces(choices)) * len(TEAMS[choices.scale])
+        wanted = len(attacks(choices, task)) * len(paces(choices, task)) * len(teams(choices, task))
         lied = {defence: [s for s in mine if s.case.attack and s.case.defence == defence] for defence in DEFENCES}
         unattacked = {s.case.defence: s for s in mine if not s.case.attack and s.case.liars == 0}
         if lied[RECOMMENDED]:
@@ -158,38 +201,44 @@ def judge(found: Sequence[Score], choices: Choices) -> list[Verdict]:
 
 
 def _judge_grid(task: str, lied: Sequence[Score], wanted: int) -> Verdict:
-    share = sum(score.median >= GOOD for score in lied) / len(lied)
+    asked = grid_of(task)
+    share = sum(score.median >= asked.good for score in lied) / len(lied)
     worst = min(lied, key=lambda score: score.median)
-    enough = len(lied) == wanted and min(len(score.scores) for score in lied) >= LEAST_SEEDS
+    enough = len(lied) == wanted and min(len(score.scores) for score in lied) >= asked.seeds
     return Verdict(
         claim=f"{task}: with --aggregator {RECOMMENDED} liars take little, however they lie and however fast",
-        verdict=rule(enough, share >= SHARE_GOOD and worst.median >= WORST),
-        statistic=f"a score of {GOOD:g} or more in {share:.0%} of {len(lied)} of {wanted} cells; the worst "
+        verdict=rule(enough, share >= asked.share and worst.median >= asked.worst),
+        statistic=f"a score of {asked.good:g} or more in {share:.0%} of {len(lied)} of {wanted} cells; the worst "
         f"{worst.median:.2f} ({_words(worst.case)})",
-        value=share, needed=f"{SHARE_GOOD:.0%} of all cells at {GOOD:g}, none under {WORST:g}, {LEAST_SEEDS} seeds",
-    )  # fmt: skip
+        value=share,
+        needed=f"{asked.share:.0%} of all cells at {asked.good:g}, none under {asked.worst:g}, {asked.seeds} seeds",
+    )
 
 
 def _judge_undefended(task: str, lied: Sequence[Score], wanted: int) -> Verdict:
-    worst = {score.case.attack: min(s.median for s in lied if s.case.attack == score.case.attack) for score in lied}
-    broken = sorted(attack for attack, score in worst.items() if score < BROKEN)
-    enough = len(lied) == wanted and min(len(score.scores) for score in lied) >= LEAST_SEEDS
+    """Cells that are missing can only add to the attacks that are enough."""
+    measured = [score for score in lied if len(score.scores) >= LEAST_SEEDS]
+    broken = sorted({score.case.attack for score in measured if score.median < BROKEN})
+    enough = len(measured) == wanted or len(broken) >= MANY
     return Verdict(
         claim=f"{task}: undefended, at least {MANY} attacks take half of what is learned or more",
         verdict=rule(enough, len(broken) >= MANY),
-        statistic=f"{len(broken)} of {len(worst)} score under {BROKEN:g} in some cell: {', '.join(broken) or 'none'}",
-        value=len(broken), needed=f"{MANY} attacks",
+        statistic=f"{len(broken)} of {len({score.case.attack for score in lied})} score under {BROKEN:g} in some of "
+        f"{len(lied)} of {wanted} cells: {', '.join(broken) or 'none'}",
+        value=len(broken), needed=f"{MANY} attacks, {LEAST_SEEDS} seeds",
     )  # fmt: skip
 
 
 def _judge_cost(task: str, defended: Score, plain: Score) -> Verdict:
     """Both scores are in units of what the same ten agents learn undefended, on the same seeds."""
-    cost = _cost(defended, plain)
+    cost, asked = _cost(defended, plain), grid_of(task)
+    enough, least = len(plain.scores) >= LEAST_SEEDS, 1 - asked.cost
     return Verdict(
-        claim=f"{task}: where nobody lies, {RECOMMENDED} costs at most {COST:.0%}",
-        verdict=settle(len(plain.scores) >= LEAST_SEEDS, cost.above(1 - COST)),
+        claim=f"{task}: where nobody lies, {RECOMMENDED} costs at most {asked.cost:.0%}",
+        verdict=settle(enough, cost.above(least)) if asked.by_interval else rule(enough, cost.value >= least),
         statistic=f"what is learned, of what is learned undefended: {cost}, {len(plain.scores)} seeds",
-        value=cost.value, low=cost.low, high=cost.high, needed=f"lower 95% limit above {1 - COST:g}",
+        value=cost.value, low=cost.low, high=cost.high,
+        needed=f"lower 95% limit above {least:g}" if asked.by_interval else f"a mean of {least:g}",
     )  # fmt: skip
 
 
@@ -208,8 +257,7 @@ def cells_table(found: Sequence[Score]) -> Table:
 
 
 def runs_table(choices: Choices, found: Sequence[Score]) -> Table:
-    seeds = choices.pick_seeds(*SEEDS)
-    rows = [(*s.case, *row) for s in found for row in zip(seeds, s.values, s.scores, strict=True)]
+    rows = [(*s.case, *row) for s in found for row in zip(seeds_of(choices, s.case), s.values, s.scores, strict=True)]
     return table("task attack defence seconds_of_a_liar liars seed value score", rows)
 
 
