@@ -221,3 +221,25 @@ def _refusing(look: Callable[[Path], bool], name: str) -> Callable[[Path], bool]
         return look(path)
 
     return refused
+
+
+def test_a_commit_is_dirty_where_its_code_has_changed_and_not_where_results_have(tmp_path: Path) -> None:
+    def git(*arguments: str) -> str:
+        who = ("-c", "user.name=n", "-c", "user.email=n@example.org")
+        done = subprocess.run(["git", *who, *arguments], cwd=tmp_path, check=True, capture_output=True, text=True)
+        return done.stdout.strip()
+
+    assert folder.commit_of(tmp_path) is None
+    for name in ("src", "results"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "file").write_text("one")
+    git("init")
+    assert folder.commit_of(tmp_path) is None  # nothing is committed yet
+    git("add", ".")
+    git("commit", "-m", "one")
+    head = git("rev-parse", "HEAD")
+    assert folder.commit_of(tmp_path) == head
+    (tmp_path / "results" / "file").write_text("two")
+    assert folder.commit_of(tmp_path) == head
+    (tmp_path / "src" / "file").write_text("two")
+    assert folder.commit_of(tmp_path) == f"{head}-dirty"

@@ -205,21 +205,28 @@ def current_versions() -> dict[str, str]:
             versions[package] = importlib.metadata.version(package)
         except importlib.metadata.PackageNotFoundError:
             versions[package] = "absent"
-    commit = _commit()
+    commit = commit_of(Path(__file__).resolve().parents[3])  # of src/afedpg/record/folder.py
     return {**versions, "commit": commit} if commit else versions
 
 
-def _commit() -> str | None:
-    root = Path(__file__).resolve().parents[3]  # of src/afedpg/record/folder.py
+def commit_of(root: Path) -> str | None:
+    """What a checkout's code is: its commit, with -dirty where src has changed since. Results may have."""
     if not (root / ".git").exists():
         return None
-    command = ["git", "-C", str(root), "describe", "--always", "--dirty", "--abbrev=40", "--exclude=*"]
+    head = _git(root, "rev-parse", "HEAD")
+    if head is None or head.returncode != 0:
+        return None
+    code = _git(root, "diff", "--quiet", "HEAD", "--", "src")
+    return head.stdout.strip() + ("" if code is not None and code.returncode == 0 else "-dirty")
+
+
+def _git(root: Path, *arguments: str) -> subprocess.CompletedProcess[str] | None:
     quiet = {**os.environ, "GIT_OPTIONAL_LOCKS": "0"}  # looking must not touch the checkout
+    command = ["git", "-C", str(root), *arguments]
     try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=5, check=False, env=quiet)
+        return subprocess.run(command, capture_output=True, text=True, timeout=5, check=False, env=quiet)
     except (OSError, subprocess.TimeoutExpired):
         return None
-    return done.stdout.strip() if done.returncode == 0 else None
 
 
 @dataclass(frozen=True, slots=True)
