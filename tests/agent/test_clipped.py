@@ -10,7 +10,7 @@ import torch
 from environments_for_tests import Walk
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from slow_ppo import SlowPpo
+from slow_ppo import SlowPpo, close
 
 from afedpg.agent.compute.local_steps import Adam
 from afedpg.agent.compute.objectives import Clipped as Objective
@@ -64,24 +64,6 @@ class Alone:
         return (self.theta if vector is None else vector)[self.groups[name][0]]
 
 
-@pytest.fixture
-def seen(monkeypatch):
-    """The rollouts that `clipped` was given."""
-    rollouts, estimate = [], Clipped.estimate
-
-    def watched(self, tools, state, task, rollout):
-        rollouts.append(rollout)
-        return estimate(self, tools, state, task, rollout)
-
-    monkeypatch.setattr(Clipped, "estimate", watched)
-    return rollouts
-
-
-def close(found, right, start, part=1e-3):
-    """Rounding may choose another side where a gradient is nearly zero, and Adam makes whole steps of that."""
-    return np.linalg.norm(found - right) < part * np.linalg.norm(right - start)
-
-
 @pytest.mark.parametrize("compute", ["native", "torch"])
 @pytest.mark.parametrize("task", TASKS)
 @pytest.mark.parametrize(("rollouts", "scaled"), [(1, True), (3, True), (3, False)])
@@ -97,6 +79,24 @@ def test_alone_it_is_ppo(task, compute, rollouts, scaled, seen):
     assert close(alone.part("value"), slow.value.numpy(), start["value"])
     assert sum(len(report.stats.returns) for report in alone.reports) > 0
     assert alone.reports[-1].stats.extra["clipped"] > 0
+
+
+def test_the_discount_goes_to_the_last_one_by_equal_factors_of_the_horizon(seen):
+    how = "clipped:epochs=4,minibatch=20,rate=0.001,clip=0.01,rollouts=3,decay=false,last_gamma=0.5"
+    alone = Alone(workload("Pendulum-v1", compute="native", estimator=how, gamma=0.9, horizon=4))
+    slow = SlowPpo(alone, 4, 20, 1e-3, 0.01, 3)
+    start = alone.part("value").copy()
+    for horizon in (10, 10 / 5**0.25, 10 / 5**0.5, 10 / 5**0.75, 2, 2):
+        slow.gamma = 1 - 1 / horizon
+        alone.exchange()
+        slow.fit(seen[-1])
+    assert close(alone.part("value"), slow.value.numpy(), start)
+
+
+@pytest.mark.parametrize("settings", [{"gamma": 1.0}, {"estimator": "clipped:last_gamma=0.9,average_reward=true"}])
+def test_a_last_discount_without_a_first_one_is_refused(settings):
+    with pytest.raises(ConfigError, match="last_gamma needs a gamma below 1, and no average_reward"):
+        workload(**{"estimator": "clipped:last_gamma=0.9", **settings})
 
 
 @pytest.mark.parametrize("task", TASKS)

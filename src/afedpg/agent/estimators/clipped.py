@@ -67,12 +67,18 @@ class Clipped(Averaging):
     bound: float = option(
         0.0, "the server shortens what is longer than so many fits of full steps; 0: nothing", at_least=0, at_most=1e9
     )
+    last_gamma: float = option(
+        0.0, "the discount at the run's end, to which 1 / (1 - gamma) goes geometrically; 0: gamma", at_least=0,
+        at_most=0.99999,
+    )  # fmt: skip
     late_fetch: bool = option(True, "the newest parameters are fetched after the rollout, not before it")
     own_critic = True
 
     def check(self, tools: Tools) -> None:
         if self.entropy and not hasattr(tools.policy, "entropy"):
             raise ConfigError("estimator: clipped needs a policy's entropy, which yours does not have; use entropy=0")
+        if self.last_gamma and (self.average_reward or tools.settings.gamma == 1):
+            raise ConfigError("estimator: clipped:last_gamma needs a gamma below 1, and no average_reward")
 
     def groups(self, tools: Tools) -> tuple[Group, ...]:
         policy, value = tools.parameters, tools.critic_network.layout.size
@@ -120,7 +126,7 @@ class Clipped(Averaging):
         log_prob = tools.log_probs(state["theta"] if self.late_fetch else here.policy, rollout)
         window, past = self._window(state, replace(rollout, rewards=rollout.rewards * scale), log_prob)
         joined = replace(window, rewards=window.rewards / scale)
-        average, advantages, targets = self._advantages(tools, state, here.value, rollout, joined)
+        average, advantages, targets = self._advantages(tools, state, task.version, here.value, rollout, joined)
         fits = int(state["clipped_fits"][0])
         shuffle = thaw(state["clipped_stream"])
         count = max(1, round(self._epochs(tools) * rollout.steps / joined.steps))
@@ -162,8 +168,15 @@ class Clipped(Averaging):
 
     def _rate(self, tools: Tools, task: Task) -> float:
         """Falls with the server's iteration, which every agent knows."""
-        horizon = tools.settings.horizon
-        return self.rate * max(0.0, 1 - task.version / horizon) if self.decay and horizon else self.rate
+        return self.rate * (1 - _passed(tools, task.version)) if self.decay else self.rate
+
+    def _gamma(self, tools: Tools, version: int) -> float:
+        """The horizon 1 / (1 - gamma) is multiplied by the same factor in every step of the server."""
+        gamma = tools.settings.gamma
+        if not self.last_gamma:
+            return gamma
+        factor: float = ((1 - self.last_gamma) / (1 - gamma)) ** _passed(tools, version)
+        return 1 - (1 - gamma) * factor
 
     def _split(self, tools: Tools, theta: Floats) -> Parts:
         policy, value = tools.parameters, tools.critic_network.layout.size
@@ -192,7 +205,7 @@ class Clipped(Averaging):
         )
 
     def _advantages(
-        self, tools: Tools, state: AgentState, value: Floats, new: Rollout, rollout: Rollout
+        self, tools: Tools, state: AgentState, version: int, value: Floats, new: Rollout, rollout: Rollout
     ) -> tuple[AgentState, Row, Row]:
         """And what the critic is fitted to; of the joined rollouts, with the values as they are now."""
         from afedpg.agent.estimators.torch_ppo import values_in_torch
@@ -205,7 +218,7 @@ class Clipped(Averaging):
         within, beyond = values[: rollout.steps], values[rollout.steps :]
         if self.average_reward:
             return self.averaged(state, new, rollout, within, beyond, tools.settings.gae_lambda)
-        advantages = gae(rollout, within, beyond, tools.settings.gamma, tools.settings.gae_lambda)
+        advantages = gae(rollout, within, beyond, self._gamma(tools, version), tools.settings.gae_lambda)
         return {}, advantages, advantages + within
 
     def _window(self, state: AgentState, rollout: Rollout, log_prob: Row) -> tuple[Rollout, AgentState]:
@@ -240,3 +253,9 @@ class Clipped(Averaging):
             cut_steps=cut_steps, cut_observations=cut_observations,
         )  # fmt: skip
         return joined, {**new, "window_cut_steps": cut_steps, "window_cut_observations": cut_observations}
+
+
+def _passed(tools: Tools, version: int) -> float:
+    """The share of the run that is over, in server steps; 0 where its end is not known."""
+    horizon = tools.settings.horizon
+    return min(1.0, version / horizon) if horizon else 0.0
