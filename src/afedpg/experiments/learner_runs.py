@@ -26,7 +26,10 @@ LIES: dict[str, dict[str, Any]] = {  # of the fastest of the agents, which is he
 }
 LIES |= {f"{name}, bounded": {**lie, "aggregator": "bounded"} for name, lie in LIES.items()}
 PLAIN = "afedpg, tanh and a linear mean"
-VARIANTS = {**PARTS, **LIES, PLAIN: {"activation": "tanh", "mean": "linear"}}
+GROWS = "the discount's horizon grows"  # from 100 to 1,000 steps
+VARIANTS = {
+    **PARTS, **LIES, PLAIN: {"activation": "tanh", "mean": "linear"}, GROWS: {"estimator": "clipped:last_gamma=0.999"},
+}  # fmt: skip
 
 
 class Cell(NamedTuple):
@@ -59,8 +62,9 @@ def cells(choices: Choices) -> list[Cell]:
         Cell("tasks", task, 8, 4.0, MILLION, tuple(ten if task in ("hopper", "walker2d") else five))
         for task in choices.pick_tasks(TASKS)
     ]
-    found += [Cell("long", task, 8, 4.0, 3 * MILLION, tuple(three)) for task in ("hopper", "walker2d")]
-    found += [Cell("long", task, 8, 4.0, 3 * MILLION, tuple(three)) for task in ("ant", "humanoid")]
+    found.append(Cell("long", "hopper", 8, 4.0, 3 * MILLION, tuple(three), GROWS))
+    found.append(Cell("discount", "hopper", 8, 4.0, 3 * MILLION, tuple(three)))  # what that is worth
+    found += [Cell("long", task, 8, 4.0, 3 * MILLION, tuple(three)) for task in ("walker2d", "ant", "humanoid")]
     found.append(Cell("long", "swimmer", 8, 4.0, 3 * MILLION, tuple(five)))
     found += [Cell("alone", task, 1, 1.0, MILLION, tuple(five)) for task in ("hopper", "walker2d")]
     teams = [(4, 1.0), (4, 4.0), (4, 20.0), (8, 1.0), (8, 20.0), (32, 1.0), (32, 4.0), (32, 20.0)]
