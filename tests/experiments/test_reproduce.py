@@ -160,11 +160,11 @@ def test_killed_and_started_again_gives_the_same_tables(speedup: Path, tmp_path:
     arguments = ["sample-speedup", "--scale", "smoke", "--tasks", "quadratic", "--seeds", "0-2", "--workers", "2"]
     command = [sys.executable, "-m", "afedpg", "reproduce", *arguments, "--out", str(tmp_path)]
     process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    wait_until(lambda: len(children(process.pid)) >= 3)  # two workers, and multiprocessing's own
+    workers = children(process.pid)  # before there are runs: these take tenths of a second in all
     wait_until(lambda: len(list(tmp_path.glob("runs/*/run.db"))) >= 3)
-    workers = children(process.pid)
-    assert process.poll() is None
     process.kill()
-    process.wait()
+    assert process.wait() == -signal.SIGKILL
     wait_until(lambda: not any(alive(worker) for worker in workers), what="nobody writes any more")
     assert len(list(tmp_path.glob("runs/*/run.db"))) < 12
     assert reproduce(*arguments, "--out", str(tmp_path)) == 0
