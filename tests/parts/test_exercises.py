@@ -19,7 +19,7 @@ from pathlib import Path
 import gymnasium
 import pytest
 from exercises import EXERCISES, PARTS, RECORD, SAMPLED, Exercise, code_lines
-from federations import site, wait_until
+from federations import site
 from held import Hold
 
 from afedpg.cli import main
@@ -195,14 +195,15 @@ def test_a_copy_of_fedpg_is_fedpg(schedule: str, tmp_path: Path, capsys: pytest.
     assert bits[0] == bits[1] != bits[2]
 
 
+SHARED = ("--iterations=30", "--max-share=0.5")  # neither agent can do all of it, however late the other comes
 FEDERATIONS = {
     "a codec": (
-        "quadratic", ("--iterations=10",), ("--codec=FILE:EightBits:block=4",), ("--codec=FILE:EightBits:block=5",),
+        "quadratic", SHARED, ("--codec=FILE:EightBits:block=4",), ("--codec=FILE:EightBits:block=5",),
         r"codec: the federation has EightBits\(block=4\), this agent {}",
         ("float32", r"EightBits\(block=5\)"),
     ),
     "a group and a scalar": (
-        "CartPole-v1", ("--method=FILE:Mixed", "--iterations=10", *SAMPLED[2:-1]),
+        "CartPole-v1", ("--method=FILE:Mixed", *SHARED, *SAMPLED[2:-1]),
         ("--estimator=FILE:SharedValue:ridge=2.0",), ("--estimator=FILE:SharedValue:ridge=3.0",),
         r"estimator: the federation has SharedValue\(ridge=2.0\), this agent {}",
         ("gae", r"SharedValue\(ridge=3.0\)"),
@@ -224,11 +225,9 @@ def test_it_crosses_the_network_where_both_sides_have_it(
             assert process.wait(60) == 3
             told = federation.log(f"agent-{number}").splitlines()[-1]
             assert re.fullmatch(f"afedpg: .*{line.format(given)}.*", told), told
-        agents = [federation.agent(0, *part, "--seconds-per-gradient=1")]  # slow, so that the other has time to come
-        wait_until(lambda: "(agent-0) joined" in federation.log(), what="the slow agent joins")
-        agents.append(federation.agent(1, *part))
+        agents = [federation.agent(number, *part) for number in range(2)]
         assert [process.wait(300) for process in (server, *agents)] == [0, 0, 0], federation.log()
         assert main(["replay", str(federation.run)]) == 0
         assert "same bits" in capsys.readouterr().out
-        counts = federation.query("SELECT count(*), count(DISTINCT gradient) FROM arrivals")
-        assert counts == [(20, 20)]
+        counts = federation.query("SELECT count(*), count(DISTINCT gradient), count(DISTINCT agent) FROM arrivals")
+        assert counts == [(60, 60, 2)]
