@@ -245,6 +245,24 @@ def test_a_return_that_does_not_change_is_drawn(tmp_path, serve, open_page):
     assert len(ticks) == len(set(ticks)) < 10
 
 
+def test_a_picture_is_drawn_when_it_comes_into_sight_and_not_before(tmp_path, serve, open_page):
+    """Not even before the browser has looked for the first time, as on a slow machine."""
+    script = """async (folder) => {
+      const { Chart } = await import(folder + "chart.js");
+      const figure = document.body.appendChild(document.createElement("figure"));
+      figure.style.marginTop = "5000px";
+      const chart = new Chart(figure);
+      chart.show({ series: [{ name: "a", color: "navy", kind: "line", x: [1, 2], y: [1, 2] }], x: {}, y: {} }, "");
+      for (let frame = 0; frame < 5; frame++) await new Promise(requestAnimationFrame);
+      const early = Boolean(chart.axes);
+      figure.scrollIntoView();
+      while (!chart.axes) await new Promise((go) => setTimeout(go, 20));
+      return early;
+    }"""
+    page = open_page(serve(tmp_path))
+    assert page.evaluate(script, folder_of(page)) is False
+
+
 def test_the_bar_that_is_read_out_stays_the_marked_one(tmp_path, serve, open_page):
     script = """async (folder) => {
       const { Timeline } = await import(folder + "timeline.js");

@@ -41,7 +41,7 @@ export class Board {
     this.figure = figure;
     this.height = height;
     this.paint = paint;
-    this.visible = true;
+    this.visible = false; // until the browser has looked
     this.stale = false;
     this.canvas = document.createElement("canvas");
     this.canvas.tabIndex = 0;
