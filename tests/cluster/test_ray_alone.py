@@ -71,7 +71,7 @@ def test_nothing_is_left_behind_and_no_gradient_lost_by_a_kill_nor_by_ctrl_c(
         wait_until(lambda: federation.gradients() > before + 50, RAY_SECONDS)
         started = children(resumed.pid)
         os.killpg(resumed.pid, signal.SIGINT)  # as a terminal does: to every process of the group
-        assert resumed.wait(60) == 130, federation.log("resume")
+        assert resumed.wait(RAY_SECONDS) == 130, federation.log("resume")
         wait_until(lambda: not any(alive(process) for process in started), what="Ray ended with the run")
         rows = federation.query("SELECT gradient, task_id FROM arrivals ORDER BY gradient")
         assert [gradient for gradient, _ in rows] == list(range(1, len(rows) + 1))
