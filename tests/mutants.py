@@ -232,7 +232,7 @@ MUTANTS = [
     # The aggregators of other methods.
     Mutant("a gap that is met for a moment counts", "experiments/contests.py",
            "                reached = None\n", "                pass\n", "tests/experiments/test_contests.py"),
-    Mutant("nothing is concluded from nothing", "experiments/reproduce.py",
+    Mutant("what was concluded makes way for nothing", "experiments/reproduce.py",
            "return bool(jobs) and all(", "return all(", "tests/experiments/test_reproduce.py concluded"),
     Mutant("a return that one evaluation meets counts", "experiments/contests.py",
            "len(recent) == EVALUATION_WINDOW and ", "", "tests/experiments/test_contests.py whole_training"),

@@ -16,7 +16,6 @@ import re
 import sys
 import tomllib
 import types
-import typing
 from collections.abc import Callable, Container, Iterator, Mapping
 from functools import cache
 from pathlib import Path
@@ -24,7 +23,7 @@ from typing import Any, NamedTuple
 
 from afedpg.config import PARTS, Config
 from afedpg.errors import ConfigError
-from afedpg.options import coerce
+from afedpg.options import coerce, hints_of
 from afedpg.printable import of_peer
 from afedpg.validation import check_entry
 
@@ -113,14 +112,18 @@ def make(kind: str, name: str, factory: Any, values: Mapping[str, Any]) -> Any:
 
 
 def parameters(factory: Any) -> Iterator[dataclasses.Field[Any]]:
-    """A part's own, which are those of its fields that were declared with `option(...)`."""
-    return (entry for entry in dataclasses.fields(factory) if "help" in entry.metadata)
+    """A part's own, which are those of its fields that were declared with `option(...)`; no dataclass has none."""
+    fields = dataclasses.fields(factory) if dataclasses.is_dataclass(factory) else ()
+    return (entry for entry in fields if "help" in entry.metadata)
+
+
+def helps(factory: Any) -> dict[str, str]:
+    return {entry.name: entry.metadata["help"] for entry in parameters(factory)}
 
 
 def values_of(part: Any) -> dict[str, Any]:
     """Of all its parameters, whether they were named or left at their defaults."""
-    known = dataclasses.is_dataclass(part)
-    return {entry.name: getattr(part, entry.name) for entry in parameters(part)} if known else {}
+    return {entry.name: getattr(part, entry.name) for entry in parameters(part)}
 
 
 def check_fields(kind: str, name: str, factory: Any, names: Container[str] | None = None) -> None:
@@ -143,11 +146,10 @@ def describe(name: str, factory: Any) -> str:
     """A part's help: its first line, and a line per parameter."""
     doc = (factory.__doc__ or "").strip().partition("\n")[0]
     lines = [f"{name:24}{doc}"]
-    if dataclasses.is_dataclass(factory):
-        hints = typing.get_type_hints(factory)
-        for entry in parameters(factory):
-            told = f"{_type_name(hints[entry.name])}, default {entry.default}{_bounds(entry.metadata)}"
-            lines.append(f"    {entry.name:20}{entry.metadata['help']} ({told})")
+    for entry in parameters(factory):
+        hint = hints_of(factory)[entry.name]
+        told = f"{_type_name(hint)}, default {entry.default}{_bounds(entry.metadata)}"
+        lines.append(f"    {entry.name:20}{entry.metadata['help']} ({told})")
     return "\n".join(lines)
 
 

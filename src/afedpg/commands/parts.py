@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import dataclasses
 import importlib
 import json
 from collections.abc import Mapping
@@ -33,7 +32,7 @@ def add_commands(commands: Any) -> None:
 
 
 def _parts(options: argparse.Namespace) -> int:
-    from afedpg.parts import describe, load, parameters, parse
+    from afedpg.parts import describe, helps, load, parse
 
     if options.kind is not None and options.kind not in KINDS:
         raise ConfigError(f"kind: unknown '{options.kind}'; choose from {', '.join(KINDS)}")
@@ -47,19 +46,13 @@ def _parts(options: argparse.Namespace) -> int:
             shipped = {options.name: load(kind, file, name) if file else shipped[name]}
         found[kind] = dict(shipped)
     if options.json:
-        names = {kind: {name: _named(part, parameters) for name, part in of.items()} for kind, of in found.items()}
-        print(json.dumps(names))
+        print(json.dumps({kind: {name: helps(part) for name, part in of.items()} for kind, of in found.items()}))
         return 0
     for kind, parts in found.items():
         print(f"--{kind}")
         for name, part in parts.items():
             print(describe(f"  {name}", part))
     return 0
-
-
-def _named(part: Any, parameters: Any) -> dict[str, str]:
-    known = dataclasses.is_dataclass(part)
-    return {entry.name: entry.metadata["help"] for entry in parameters(part)} if known else {}
 
 
 def _shipped(kind: str) -> Mapping[str, Any]:

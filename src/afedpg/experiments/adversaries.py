@@ -237,8 +237,7 @@ def _judge_cost(task: str, defended: Score, plain: Score) -> Verdict:
         claim=f"{task}: where nobody lies, {RECOMMENDED} costs at most {asked.cost:.0%}",
         verdict=settle(enough, cost.above(least)) if asked.by_interval else rule(enough, cost.value >= least),
         statistic=f"what is learned, of what is learned undefended: {cost}, {len(plain.scores)} seeds",
-        value=cost.value, low=cost.low, high=cost.high,
-        needed=f"lower 95% limit above {least:g}" if asked.by_interval else f"a mean of {least:g}",
+        **cost._asdict(), needed=f"lower 95% limit above {least:g}" if asked.by_interval else f"a mean of {least:g}",
     )  # fmt: skip
 
 
@@ -336,10 +335,7 @@ def outcome(choices: Choices) -> Outcome:
         shown=("adversaries-likeness",),
         settings={
             "agents": AGENTS, "schedule": "linear", "seeds": list(choices.pick_seeds(*SEEDS)),
-            **{
-                f"{task}: eta": str({course.written(name): eta for name, eta in course.eta.items()})
-                for task, course in told.items()
-            },
+            **{f"{task}: eta": str(dict(course.eta)) for task, course in told.items()},
             **{f"{task}: seconds": course.seconds * SHARE[choices.scale] for task, course in told.items()},
         },
     )  # fmt: skip

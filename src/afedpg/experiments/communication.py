@@ -19,7 +19,7 @@ from afedpg.config import PROBLEMS
 from afedpg.engine.timing import make_timing
 from afedpg.experiments.choices import SUITABLE, Choices, Method
 from afedpg.experiments.jobs import Plan, RunJob
-from afedpg.experiments.learning import learning_plan
+from afedpg.experiments.learning import LearningPlan
 from afedpg.experiments.outcome import Outcome, Picture, Verdict, rule
 from afedpg.experiments.tables import Table, table
 from afedpg.messages import Vector
@@ -58,7 +58,7 @@ def runs(choices: Choices) -> dict[Method, RunJob]:
 
 
 def _settings(choices: Choices, task: str, method: Method) -> Any:
-    iterations = ITERATIONS[choices.scale] or learning_plan(choices).iterations(task, method)
+    iterations = ITERATIONS[choices.scale] or LearningPlan(choices).iterations(task, method)
     shared: dict[str, Any] = {"iterations": iterations, "evaluate_episodes": 1}
     if task not in PROBLEMS:
         shared["steps"] = SMALL_STEPS  # messages are as long, as many and at the same times, however long the rollout
@@ -219,5 +219,5 @@ def outcome(choices: Choices) -> Outcome:
         },
         pictures=(Picture("communication", caption, lambda: draw(traffic, length, speeds)),),
         shown=("communication",),
-        settings={**learning_plan(choices).describe(list(every.values())), "seconds per gradient": speeds},
+        settings={**LearningPlan(choices).describe(list(every.values())), "seconds per gradient": speeds},
     )

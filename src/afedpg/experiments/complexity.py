@@ -86,7 +86,7 @@ def judge_slope(s: Slope) -> Verdict:
         f"fast as K^({bound})",
         verdict=slope_ruling(s),
         statistic=f"slope {s.slope} over K = {s.first:.3g} to {s.last:.3g}, {s.seeds} seeds",
-        value=s.slope.value, low=s.slope.low, high=s.slope.high,
+        **s.slope._asdict(),
         needed=f"upper 95% limit at most {bound}, K >= {LEAST_GRADIENTS:,}, {LEAST_SEEDS} seeds or more",
     )  # fmt: skip
 
@@ -103,7 +103,7 @@ def judge_lookahead(methods: dict[Method, Curves]) -> Verdict | None:
         claim="The lookahead matters: without it the gap is several times larger (lq-bandit, global, eta0 = 3)",
         verdict=settle(len(both) >= LEAST_SEEDS and last >= LEAST_GRADIENTS, ratio.above(LOOKAHEAD_RATIO)),
         statistic=f"gap of afedpg-vanilla / gap of afedpg at K = {last:.3g}: {ratio}, {len(both)} seeds",
-        value=ratio.value, low=ratio.low, high=ratio.high,
+        **ratio._asdict(),
         needed=f"lower 95% limit above {LOOKAHEAD_RATIO:g}, K >= {LEAST_GRADIENTS:,}, {LEAST_SEEDS} seeds or more",
     )  # fmt: skip
 
@@ -149,14 +149,14 @@ def judge_teams(found: Sequence[Team]) -> list[Verdict]:
             claim="N agents share K: after the same number of gradients in all, the gap is no larger for larger N",
             verdict=settle(enough, *(team.gap_ratio.at_most(1 + TEAM_TOLERANCE) for team in several)),
             statistic=f"gap(N) / gap(1) at K = {SHARED_K:,}: {told}",
-            value=worst.gap_ratio.value, low=worst.gap_ratio.low, high=worst.gap_ratio.high,
+            **worst.gap_ratio._asdict(),
             needed=f"upper 95% limit at most {1 + TEAM_TOLERANCE:g} for every N, {LEAST_SEEDS} seeds or more",
         ),
         Verdict(
             claim="Linear speedup: each of N agents needs about 1/N of the samples",
             verdict=settle(enough and reached, *(t.sample_ratio.at_most(SPEEDUP_SLACK / t.agents) for t in several)),
             statistic=f"samples per agent to a gap of {LEVEL:g}, of N = 1's: {shares}",
-            value=most.sample_ratio.value, low=most.sample_ratio.low, high=most.sample_ratio.high,
+            **most.sample_ratio._asdict(),
             needed=f"upper 95% limit at most {SPEEDUP_SLACK:g}/N for every N, {LEAST_SEEDS} seeds or more",
         ),
         Verdict(
@@ -198,18 +198,14 @@ def _eta(s: Slope) -> float:
 def slopes_table(found: Sequence[Slope]) -> Table:
     rows = [
         (s.study.name, s.study.problem, s.study.schedule, _eta(s), s.method.label, s.measure, FRACTIONS[s.exponent],
-         s.slope.value, s.slope.low, s.slope.high, s.first, s.last, s.seeds, slope_ruling(s))
+         *s.slope, s.first, s.last, s.seeds, slope_ruling(s))
         for s in found
     ]  # fmt: skip
     return table("study problem schedule eta0 method measure paper slope low high from_k to_k seeds verdict", rows)
 
 
 def teams_table(found: Sequence[Team]) -> Table:
-    rows = [
-        (t.agents, t.gap_ratio.value, t.gap_ratio.low, t.gap_ratio.high, t.sample_ratio.value, t.sample_ratio.low,
-         t.sample_ratio.high, 1 / t.agents, t.delay, t.seeds)
-        for t in found
-    ]  # fmt: skip
+    rows = [(t.agents, *t.gap_ratio, *t.sample_ratio, 1 / t.agents, t.delay, t.seeds) for t in found]
     names = "agents gap_ratio gap_low gap_high sample_ratio sample_low sample_high one_over_n average_delay seeds"
     return table(names, rows)
 

@@ -13,22 +13,10 @@ from afedpg import plotting
 from afedpg.config import SHORT_NAMES
 from afedpg.engine.timing import make_timing
 from afedpg.experiments.choices import SUITABLE, Choices
-from afedpg.experiments.curves import (
-    Curve,
-    Key,
-    Mean,
-    curves_table,
-    evaluations_table,
-    means_table,
-    over_seconds,
-    read_curve,
-    read_evaluated,
-    smoothed,
-    window_of,
-)  # fmt: skip
+from afedpg.experiments.curves import Curve, Key, Mean, over_seconds, window_of
 from afedpg.experiments.jobs import RunJob
-from afedpg.experiments.learning import evaluations, learning_plan
-from afedpg.experiments.outcome import Outcome, Picture, Verdict, settle
+from afedpg.experiments.learning import Learned, LearningPlan
+from afedpg.experiments.outcome import Outcome, Verdict, settle
 from afedpg.experiments.statistics import Interval, reaches, running_mean, t_interval
 from afedpg.experiments.tables import Table, table
 from afedpg.messages import Vector
@@ -41,7 +29,7 @@ SHARE = 0.8  # of the way from the start to the lower of two final returns: a le
 
 
 def runs(choices: Choices) -> list[tuple[Key, RunJob]]:
-    plan = learning_plan(choices)
+    plan = LearningPlan(choices)
     return [
         (Key(task, method, agents), RunJob(plan.settings(task, method, agents, seed)))
         for task in choices.pick_tasks(tuple(SHORT_NAMES))
@@ -104,7 +92,7 @@ def _compare(
     arrived = np.isfinite(reached)
     logs = np.log(np.where(arrived, reached, last))
     found = t_interval(logs[1] - logs[0])
-    ratio = Interval(*(math.exp(part) for part in (found.value, found.low, found.high)))
+    ratio = Interval(*map(math.exp, found))
     difference = t_interval(np.array([_final(ours[seed]) - _final(theirs[seed]) for seed in seeds]))
     return Comparison(
         task, agents, other, start, ends[0], ends[1], level, ratio, int(arrived[0].sum()), int(arrived[1].sum()),
@@ -147,7 +135,7 @@ def _judge_time(c: Comparison) -> Verdict:
         f"there in {c.ours_reached} of {c.seeds} seeds, fedpg in {c.other_reached} (in the rest its last second "
         f"counts); from {c.start:.4g} afedpg ends at {c.ours_end}, fedpg at {c.other_end}; waiting alone would give "
         f"{c.pure:.3g}",
-        value=c.ratio.value, low=c.ratio.low, high=c.ratio.high,
+        **c.ratio._asdict(),
         needed=f"lower 95% limit above 1, at least {LEAST_SEEDS} seeds, afedpg there in all of them, and both methods' "
         "final return above the start by more than its 95% interval",
     )  # fmt: skip
@@ -158,16 +146,14 @@ def _judge_return(c: Comparison) -> Verdict:
         claim=f"{c.task}, N = {c.agents}: AFedPG ends higher than {c.other} after the same samples",
         verdict=settle(c.seeds >= LEAST_SEEDS, c.difference.above(0)),
         statistic=f"final training return, afedpg minus {c.other}: {c.difference} ({c.seeds} seeds)",
-        value=c.difference.value, low=c.difference.low, high=c.difference.high,
+        **c.difference._asdict(),
         needed=f"lower 95% limit above 0, at least {LEAST_SEEDS} seeds",
     )  # fmt: skip
 
 
 def comparisons_table(found: Sequence[Comparison]) -> Table:
     rows = [
-        (c.task, c.agents, c.other, c.level, c.ratio.value, c.ratio.low, c.ratio.high, c.ours_reached,
-         c.other_reached, c.pure,
-         c.difference.value, c.difference.low, c.difference.high, c.seeds)
+        (c.task, c.agents, c.other, c.level, *c.ratio, c.ours_reached, c.other_reached, c.pure, *c.difference, c.seeds)
         for c in found
     ]  # fmt: skip
     names = "task agents other level time_ratio ratio_low ratio_high ours_reached other_reached pure_time_ratio"
@@ -197,33 +183,21 @@ def draw(means: dict[Key, Mean], ylabel: str) -> Figure:
 
 def outcome(choices: Choices) -> Outcome:
     every = runs(choices)
-    curves = [read_curve(key, run, choices.out) for key, run in every]
-    keys = list(dict.fromkeys(key for key, _ in every))
-    means = {key: over_seconds([smoothed(c) for c in curves if c.key == key]) for key in keys}
-    ends = {key: float(np.mean([c.seconds[-1] for c in curves if c.key == key])) for key in keys}
-    evaluated = [e for key, run in every for e in read_evaluated(key, run, choices.out)]
-    found = compare(curves, ends)
-    theta = evaluations(evaluated, over="seconds")
+    learned = Learned.read("global-time", every, choices.out)
+    means = learned.means(over_seconds)
+    ends = {key: float(np.mean([c.seconds[-1] for c in learned.curves if c.key == key])) for key in means}
+    found = compare(learned.curves, ends)
     caption = "Return of training episodes (sampled with theta~; a3c: theta): mean of the seeds, 95% band, smoothed."
-    pictures = [Picture("global-time", caption, lambda: draw(means, "training return"))]
-    if theta:
-        more = "Return of theta itself on separate evaluation episodes: mean of the seeds and 95% band."
-        pictures.append(Picture("global-time-theta", more, lambda: draw(theta, "return of theta")))
     return Outcome(
         title=TITLE,
         text="Every method gets the same number of samples; a synchronous round lasts as long as its slowest agent. "
         "N = 4 has half the trajectories of N = 8. fedpg's alpha and eta are N times the table's, so that its path per "
         "sample is the same.",
         verdicts=tuple(judge(found)),
-        tables={
-            "global-time": curves_table(curves),
-            "global-time-means": means_table(means.items(), "seconds"),
-            "global-time-evaluations": evaluations_table(evaluated),
-            "global-time-comparisons": comparisons_table(found),
-        },
-        pictures=tuple(pictures),
+        tables={**learned.tables(means, "seconds"), "global-time-comparisons": comparisons_table(found)},
+        pictures=learned.pictures(means, "seconds", caption, draw),
         shown=("global-time-comparisons",),
-        settings={**learning_plan(choices).describe([run for _, run in every]), "agents' seconds": _speeds(every)},
+        settings={**LearningPlan(choices).describe([run for _, run in every]), "agents' seconds": _speeds(every)},
     )
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import product
 from typing import Any
 
 import numpy as np
@@ -42,11 +43,7 @@ def points(choices: Choices) -> list[Point]:
     named = (choices.timing,) if choices.timing else SHOWN_TIMINGS["heterogeneity"]
     models = ("own",) if choices.own_timing else named
     spreads = (1,) if choices.own_timing else SPREADS[choices.scale]
-    return [_point(choices, *place) for place in _product(models, AGENTS[choices.scale], spreads)]
-
-
-def _product(models: Sequence[str], agents: Sequence[int], spreads: Sequence[int]) -> list[tuple[str, int, int]]:
-    return [(model, count, spread) for model in models for count in agents for spread in spreads]
+    return [_point(choices, *place) for place in product(models, AGENTS[choices.scale], spreads)]
 
 
 def _point(choices: Choices, model: str, agents: int, spread: int) -> Point:

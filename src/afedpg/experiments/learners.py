@@ -92,7 +92,7 @@ def _reaches(row: Row, asked: float) -> Verdict:
     needed = f"a mean of at least {asked:g}, {seeds} seeds"
     text = f"{mean.value:.0f} [{mean.low:.0f}, {mean.high:.0f}], seeds {told}"
     holds = rule(len(row.returns) >= seeds, mean.value >= asked)
-    return Verdict(claim, holds, text, mean.value, mean.low, mean.high, needed)
+    return Verdict(claim, holds, text, *mean, needed)
 
 
 def _solves(row: Row, asked: float) -> Verdict:
@@ -187,11 +187,7 @@ def returns_table(found: Sequence[Row]) -> Table:
 
 
 def means_table(found: Sequence[Row]) -> Table:
-    rows = [
-        (*row.cell[:5], row.cell.variant, m.value, m.low, m.high, min(row.returns), len(row.returns))
-        for row in found
-        for m in [row.mean]
-    ]
+    rows = [(*row.cell[:5], row.cell.variant, *row.mean, min(row.returns), len(row.returns)) for row in found]
     return table("study task agents spread samples variant mean low high worst seeds", rows)
 
 

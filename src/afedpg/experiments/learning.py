@@ -2,16 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
+from matplotlib.figure import Figure
 
 from afedpg.config import PROBLEMS
 from afedpg.experiments.choices import Choices, Method
-from afedpg.experiments.curves import Evaluated, Key, Mean
+from afedpg.experiments.curves import (
+    Curve,
+    Evaluated,
+    Key,
+    Mean,
+    curves_table,
+    evaluations_table,
+    means_table,
+    read_curve,
+    read_evaluated,
+    smoothed,
+)
 from afedpg.experiments.jobs import Plan, RunJob, Settings, preset_settings
+from afedpg.experiments.outcome import Picture
+from afedpg.experiments.tables import Table
 
 SMOKE_ITERATIONS = 3  # of a real environment: enough to see that everything works, and no more
 SHORT_SHARE = 20  # `short` is a twentieth of the preset's iterations
@@ -24,7 +39,7 @@ EVALUATIONS = 50  # of theta over a run
 class LearningPlan:
     choices: Choices
 
-    def settings(self, task: str, method: Method, agents: int, seed: int, factor: int = 1, **more: Any) -> Settings:
+    def settings(self, task: str, method: Method, agents: int, seed: int, factor: int = 1) -> Settings:
         iterations = self.iterations(task, method) * factor
         smoke = self.choices.scale == "smoke" and task not in PROBLEMS
         shared = {
@@ -33,7 +48,7 @@ class LearningPlan:
             "evaluate_episodes": 1 if smoke else 10,
             "evaluate_kind": "sampled",
         }
-        return Plan(self.choices, self.choices.pick_preset(), shared).settings(task, method, agents, seed, **more)
+        return Plan(self.choices, self.choices.pick_preset(), shared).settings(task, method, agents, seed)
 
     def iterations(self, task: str, method: Method) -> int:
         """Iterations per agent."""
@@ -61,11 +76,42 @@ class LearningPlan:
         return found
 
 
-def learning_plan(choices: Choices) -> LearningPlan:
-    return LearningPlan(choices)
+@dataclass(frozen=True)
+class Learned:
+    """What the runs of a figure learned: their training curves, and theta's evaluations."""
+
+    id: str
+    curves: list[Curve]
+    evaluated: list[Evaluated]
+
+    @staticmethod
+    def read(id: str, runs: Sequence[tuple[Key, RunJob]], out: Path) -> Learned:
+        curves = [read_curve(key, run, out) for key, run in runs]
+        return Learned(id, curves, [e for key, run in runs for e in read_evaluated(key, run, out)])
+
+    def means(self, over: Callable[[Sequence[Curve]], Mean], smooth: bool = True) -> dict[Key, Mean]:
+        curves = [smoothed(curve) if smooth else curve for curve in self.curves]
+        return {key: over([c for c in curves if c.key == key]) for key in dict.fromkeys(c.key for c in curves)}
+
+    def tables(self, means: Mapping[Key, Mean], x: str) -> dict[str, Table]:
+        return {
+            self.id: curves_table(self.curves),
+            f"{self.id}-means": means_table(means.items(), x),
+            f"{self.id}-evaluations": evaluations_table(self.evaluated),
+        }
+
+    def pictures(
+        self, means: dict[Key, Mean], over: str, caption: str, draw: Callable[[dict[Key, Mean], str], Figure]
+    ) -> tuple[Picture, ...]:
+        """Of the training returns, and of theta's own `over` the same where it was evaluated on the way."""
+        found = [Picture(self.id, caption, lambda: draw(means, "training return"))]
+        if theta := evaluations(self.evaluated, over):
+            more = "Return of theta itself on separate evaluation episodes: mean of the seeds and 95% band."
+            found.append(Picture(f"{self.id}-theta", more, lambda: draw(theta, "return of theta")))
+        return tuple(found)
 
 
-def evaluations(evaluated: Sequence[Evaluated], over: str = "samples") -> dict[Key, Mean]:
+def evaluations(evaluated: Sequence[Evaluated], over: str) -> dict[Key, Mean]:
     """The evaluations of theta as curves over samples per agent or seconds; none where only the end was evaluated."""
     found: dict[Key, Mean] = {}
     for key in dict.fromkeys(e.key for e in evaluated):

@@ -185,7 +185,7 @@ def _judge_rennala(rival: Standing, tie: bool) -> Verdict:
         verdict=settle(rival.seeds >= LEAST_SEEDS and not math.isnan(ratio.value), *answers),
         statistic=f"time of rennala / time of afedpg {ratio}, {rival.seeds} seeds; {rival.unused:.0%} of its "
         "contributions unused",
-        value=ratio.value, low=ratio.low, high=ratio.high,
+        **ratio._asdict(),
         needed=(f"95% interval within 1/{TIE:g} and {TIE:g}" if tie else "upper 95% limit at most 1")
         + f", {LEAST_SEEDS} seeds or more",
     )  # fmt: skip
@@ -197,15 +197,15 @@ def _judge_fastest(problem: str, law: str, rivals: Sequence[Standing]) -> Verdic
         claim=f"No other aggregator reaches the {goal_of(problem)} sooner than AFedPG's ({problem}, {IN_WORDS[law]})",
         verdict=settle(best.seeds >= LEAST_SEEDS, *(s.ratio.above(1 / TIE) for s in rivals)),
         statistic=f"the fastest of them, {best.label}: time / time of afedpg {best.ratio}, {best.seeds} seeds",
-        value=best.ratio.value, low=best.ratio.low, high=best.ratio.high,
+        **best.ratio._asdict(),
         needed=f"lower 95% limit above 1/{TIE:g} for each of them, {LEAST_SEEDS} seeds or more",
     )  # fmt: skip
 
 
 def to_table(found: Sequence[Standing]) -> Table:
     rows = [
-        (s.problem, s.law, s.label, s.aggregator, s.alpha, s.eta, s.seconds.value, s.seconds.low, s.seconds.high,
-         s.ratio.value, s.ratio.low, s.ratio.high, s.reached, s.seeds, s.gradients, s.unused)
+        (s.problem, s.law, s.label, s.aggregator, s.alpha, s.eta, *s.seconds, *s.ratio, s.reached, s.seeds,
+         s.gradients, s.unused)
         for s in found
     ]  # fmt: skip
     names = "problem timing method aggregator alpha eta seconds low high ratio ratio_low ratio_high"
@@ -243,7 +243,7 @@ def _panel(panel: plotting.Axes, here: Sequence[Standing], labels: Sequence[str]
     for place, standing in enumerate(here):
         ratio = standing.ratio
         if math.isfinite(ratio.value):
-            ends = [end if math.isfinite(end) else ratio.value for end in (ratio.low, ratio.high)]
+            ends = [end if math.isfinite(end) else ratio.value for end in ratio[1:]]
             color = plotting.BLUE if standing.label == US else plotting.BLACK
             panel.plot(ends, [place, place], color=color, linewidth=1.5)
             panel.plot([ratio.value], [place], marker="o", markersize=4, color=color)

@@ -14,21 +14,10 @@ from numpy.typing import NDArray
 from afedpg import plotting
 from afedpg.config import SHORT_NAMES
 from afedpg.experiments.choices import SUITABLE, TEAMS, Choices, Method
-from afedpg.experiments.curves import (
-    Key,
-    Mean,
-    curves_table,
-    evaluations_table,
-    means_table,
-    over_samples,
-    read_curve,
-    read_evaluated,
-    smoothed,
-    window_of,
-)  # fmt: skip
+from afedpg.experiments.curves import Key, Mean, over_samples, window_of
 from afedpg.experiments.jobs import RunJob
-from afedpg.experiments.learning import evaluations, learning_plan
-from afedpg.experiments.outcome import Outcome, Picture, Verdict, rule
+from afedpg.experiments.learning import Learned, LearningPlan
+from afedpg.experiments.outcome import Outcome, Verdict, rule
 from afedpg.experiments.statistics import Interval, bootstrap, known_mean, reaches, running_mean
 from afedpg.experiments.tables import Table, table
 from afedpg.messages import Vector
@@ -53,7 +42,7 @@ SIZE = Size("sample-speedup", TITLE, 1, (2, 3, 10))
 
 
 def runs(choices: Choices, size: Size = SIZE) -> list[tuple[Key, RunJob]]:
-    plan = learning_plan(choices)
+    plan = LearningPlan(choices)
     found = []
     for task in choices.pick_tasks(tuple(SHORT_NAMES)):
         for method in choices.pick_methods(("afedpg",), SUITABLE[size.id]):
@@ -148,13 +137,7 @@ def allowed(agents: int) -> float:
 
 
 def speedups_table(found: Sequence[Speedup]) -> Table:
-    rows = [
-        (
-            s.key.task, s.key.method.label, s.key.agents, s.level, s.samples,
-            s.ratio.value, s.ratio.low, s.ratio.high, 1 / s.key.agents, s.seeds,
-        )
-        for s in found
-    ]  # fmt: skip
+    rows = [(*s.key.cells, s.level, s.samples, *s.ratio, 1 / s.key.agents, s.seeds) for s in found]
     return table("task method agents level samples_per_agent ratio low high one_over_n seeds", rows)
 
 
@@ -180,30 +163,16 @@ def draw(means: dict[Key, Mean], ylabel: str) -> Figure:
 
 def outcome(choices: Choices, size: Size = SIZE) -> Outcome:
     every = runs(choices, size)
-    curves = [read_curve(key, run, choices.out) for key, run in every]
-    keys = list(dict.fromkeys(key for key, _ in every))
-    means = {key: over_samples([c for c in curves if c.key == key]) for key in keys}
-    shown = {key: over_samples([smoothed(c) for c in curves if c.key == key]) for key in keys}
-    evaluated = [e for key, run in every for e in read_evaluated(key, run, choices.out)]
-    found = speedups(means)
-    theta = evaluations(evaluated)
+    learned = Learned.read(size.id, every, choices.out)
+    shown, found = learned.means(over_samples), speedups(learned.means(over_samples, smooth=False))
     caption = "Return of training episodes (sampled with theta~): mean of the seeds and 95% band, smoothed over 5%."
-    pictures = [Picture(size.id, caption, lambda: draw(shown, "training return"))]
-    if theta:
-        more = "Return of theta itself on separate evaluation episodes: mean of the seeds and 95% band."
-        pictures.append(Picture(f"{size.id}-theta", more, lambda: draw(theta, "return of theta")))
     return Outcome(
         title=size.title,
         text=f"The same task learned by N = {', '.join(map(str, choices.pick_agents(AGENTS)))} agents; the horizontal "
         "axis counts the environment steps of one agent, on average.",
         verdicts=tuple(judge(found)),
-        tables={
-            size.id: curves_table(curves),
-            f"{size.id}-means": means_table(shown.items(), "samples_per_agent"),
-            f"{size.id}-evaluations": evaluations_table(evaluated),
-            f"{size.id}-ratios": speedups_table(found),
-        },
-        pictures=tuple(pictures),
+        tables={**learned.tables(shown, "samples_per_agent"), f"{size.id}-ratios": speedups_table(found)},
+        pictures=learned.pictures(shown, "samples", caption, draw),
         shown=(f"{size.id}-ratios",),
-        settings=learning_plan(choices).describe([run for _, run in every]),
+        settings=LearningPlan(choices).describe([run for _, run in every]),
     )

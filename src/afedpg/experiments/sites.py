@@ -190,7 +190,7 @@ def _compare(one: Row, other: Row, what: str, words: str, sign: int) -> Verdict:
         verdict=settle(len(one.seeds) >= LEAST_SEEDS, side),
         statistic=f"{np.mean(getattr(one, what)):.4g} against {np.mean(getattr(other, what)):.4g}: difference "
         f"{difference}, {len(one.seeds)} seeds",
-        value=difference.value, low=difference.low, high=difference.high,
+        **difference._asdict(),
         needed=f"95% interval {'above' if sign > 0 else 'below'} 0, {LEAST_SEEDS} seeds or more",
     )  # fmt: skip
 
@@ -219,8 +219,7 @@ def means_table(found: Sequence[Row]) -> Table:
         every = {**of_sites, "slow sites": row.slow, "worst site": row.worst, "mean of sites": row.mean}
         every |= {"place between the means": row.places} if len(row.places) else {}
         for where, values in every.items():
-            told = t_interval(values)
-            lines.append((row.task, row.label, where, told.value, told.low, told.high, len(row.seeds)))
+            lines.append((row.task, row.label, where, *t_interval(values), len(row.seeds)))
     return table("task method where value low high seeds", lines)
 
 

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,8 +15,7 @@ from afedpg.student import t_quantile
 RESAMPLES = 2000
 
 
-@dataclass(frozen=True)
-class Interval:
+class Interval(NamedTuple):
     """An estimate with its 95% interval."""
 
     value: float
@@ -54,8 +52,7 @@ def band(values: NDArray[np.float64]) -> tuple[Vector, Vector, Vector]:
     mean, low, high = (np.full(values.shape[1], np.nan) for _ in range(3))
     for place in np.flatnonzero(counts):
         column = values[:, place]
-        found = t_interval(column[np.isfinite(column)])
-        mean[place], low[place], high[place] = found.value, found.low, found.high
+        mean[place], low[place], high[place] = t_interval(column[np.isfinite(column)])
     return mean, low, high
 
 

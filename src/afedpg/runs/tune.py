@@ -19,7 +19,7 @@ import tomli_w
 
 from afedpg.config import Config
 from afedpg.errors import AfedpgError, ConfigError
-from afedpg.parts import Spec, parse
+from afedpg.parts import parse, write_values
 from afedpg.preset import load_preset
 from afedpg.record.disk import write_bytes
 from afedpg.runs.best import Evaluated
@@ -202,7 +202,8 @@ class _Search:
         """As `train` takes them: parameters of the estimator are written behind its name."""
         own = {name: value for name, value in chosen.items() if name not in STEPS}
         rest = {name: value for name, value in chosen.items() if name in STEPS}
-        return {**rest, "estimator": _text(self._spec, own)} if own else rest
+        written = write_values({**self._spec.values, **own})
+        return {**rest, "estimator": f"{self._spec.name}:{written}"} if own else rest
 
 
 class _Watch(Callback):
@@ -218,11 +219,6 @@ class _Watch(Callback):
         self._step += 1
         self.cut = self._trial.should_prune()
         return not self.cut
-
-
-def _text(spec: Spec, own: Mapping[str, Any]) -> str:
-    values = {**spec.values, **own}
-    return f"{spec.name}:" + ",".join(f"{name}={json.dumps(value)}" for name, value in values.items())
 
 
 def _finished(study: Any) -> list[Any]:
