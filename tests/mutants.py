@@ -709,7 +709,7 @@ def copy_of(tree: Path) -> Iterator[Path]:
     """Times are kept, so that what numba has compiled is still valid."""
     with tempfile.TemporaryDirectory(prefix="mutant-") as name:
         folder = Path(name)
-        for part in ("src", "tests"):
+        for part in ("src", "tests", "examples"):
             shutil.copytree(tree / part, folder / part)
         shutil.copy2(tree / "pyproject.toml", folder)
         yield folder

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from afedpg.errors import AfedpgError
 from afedpg.printable import of_peer
 from afedpg.record.database import reading
+from afedpg.record.returns import finite
 
 CHUNK = 10_000  # rows read at once: a long run arrives in pieces, and the page draws the first while it waits
 MEASURED = ("mean_return", "gradient_norm", "step_length", "lookahead_length")  # may be unknown, or infinite
@@ -78,8 +79,7 @@ def theta_returns(evaluations: Iterable[Evaluated]) -> list[tuple[Any, ...]]:
         means = [evaluation.mean for evaluation in same if evaluation.mean is not None]
         mean = sum(means) / len(means) if means else None
         interval = (same[0].low, same[0].high) if len(same) == 1 else (None, None)
-        numbers = (None if value is None or not isfinite(value) else value for value in (mean, *interval))
-        found.append((*same[-1][1:6], *numbers))
+        found.append((*same[-1][1:6], *map(finite, (mean, *interval))))
     return found
 
 
@@ -87,11 +87,9 @@ def site_returns(evaluations: Iterable[Evaluated]) -> list[tuple[Any, ...]]:
     """(site, kind, mean, low, high) of the newest evaluation, where agents have environments of their own."""
     known = [evaluation for evaluation in evaluations if evaluation.environment]
     newest = max((evaluation.gradients for evaluation in known), default=0)
-    return [
-        (e.environment[:LONGEST_NAME], e.kind, *(v if v is not None and isfinite(v) else None for v in e[7:]))
-        for e in known
-        if e.gradients == newest
-    ][:MOST_SITES]
+    return [(e.environment[:LONGEST_NAME], e.kind, *map(finite, e[7:])) for e in known if e.gradients == newest][
+        :MOST_SITES
+    ]
 
 
 class _Dropped(NamedTuple):

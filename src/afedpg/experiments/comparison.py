@@ -17,7 +17,7 @@ from afedpg.experiments.statistics import Interval, t_interval
 from afedpg.printable import printable
 from afedpg.record.database import read_totals
 from afedpg.record.folder import RunFolder, read_each, summarize
-from afedpg.record.returns import TRAINING
+from afedpg.record.returns import TRAINING, finite
 
 GAP = "  "
 
@@ -141,11 +141,8 @@ def _plain(group: Group, result: str) -> dict[str, Any]:
     """JSON has no word for what one run cannot tell: null."""
     found = group.interval(result)
     assert found is not None
-    numbers = {"mean": found.value, "low": found.low, "high": found.high}
-    return {
-        **{name: number if math.isfinite(number) else None for name, number in numbers.items()},
-        "values": [value if math.isfinite(value) else None for value in group.values(result)],
-    }
+    mean, low, high = map(finite, found)
+    return {"mean": mean, "low": low, "high": high, "values": [*map(finite, group.values(result))]}
 
 
 def _show(group: Group, result: str) -> str:
