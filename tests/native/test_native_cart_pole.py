@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from afedpg.agent.attacks import worlds
 from afedpg.messages import Moments
 from afedpg.sampling.environments import MakeEnv, make_environment
 from afedpg.sampling.native import cart_pole
@@ -71,6 +72,33 @@ def changed(**values: Any) -> MakeEnv:
 )
 def test_whatever_the_environment_was_changed_to(values: dict[str, Any]) -> None:
     assert same(Pair(TASK, steps=100, make_env=changed(**values))) >= 3
+
+
+WORLDS = [worlds.RewardFlip(), worlds.RandomActions(), worlds.ObservationNoise(), worlds.ObservationNoise(0.01)]
+
+
+@pytest.mark.parametrize("world", WORLDS)
+def test_a_liars_world_is_compiled_as_well(world: worlds.World) -> None:
+    """Also where it goes on in another process."""
+    pair = Pair(TASK, steps=100, make_env=lambda agent_id: world.environment(make_environment(TASK, {})))
+    assert same(pair) >= 4
+    state = pair.plain.start(1, agent_id=0)
+    honest = Pair(TASK, steps=100)
+    for _ in range(3):
+        changed, rollout, extra = pair.plain.sample(0, state, pair.theta, None)
+        fresh = Pair(TASK, steps=100, make_env=lambda agent_id: world.environment(make_environment(TASK, {})))
+        again, moved, extra = fresh.native.sample(0, state, fresh.theta, None)
+        assert extra == {}
+        assert_same_rollout(moved, rollout)
+        assert_same_state(again, changed)
+        _, other, _ = honest.plain.sample(0, state, honest.theta, None)
+        assert not (np.array_equal(other.raw, rollout.raw) and np.array_equal(other.rewards, rollout.rewards))
+        state = state | changed
+
+
+def test_a_world_without_an_end_is_refused() -> None:
+    env = worlds.ObservationNoise().environment(make_environment(TASK, {}).unwrapped)
+    assert "endless" in str(cart_pole.cart_of(env))
 
 
 def test_gymnasium_itself_is_the_judge() -> None:

@@ -17,6 +17,7 @@ from afedpg.config import Config, option
 from afedpg.errors import ConfigError
 from afedpg.messages import Floats, Vector
 from afedpg.problems.problem import Problem
+from afedpg.sampling.disturbance import Disturbance
 from afedpg.sampling.environments import MakeEnv, OwnSites, environment_of
 from afedpg.sampling.sites import make_sites
 
@@ -72,12 +73,16 @@ class ObservationNoise(World):
 
 
 class _RewardFlip(gymnasium.Wrapper[Any, Any, Any, Any]):
+    disturbance = Disturbance(reward=-1.0)
+
     def step(self, action: Any) -> Any:
         observation, reward, terminated, truncated, info = self.env.step(action)
         return observation, -float(reward), terminated, truncated, info
 
 
 class _RandomActions(gymnasium.Wrapper[Any, Any, Any, Any]):
+    disturbance = Disturbance(random=True)
+
     def __init__(self, env: Env) -> None:
         super().__init__(env)
         self._given = copy.deepcopy(env.action_space)
@@ -97,7 +102,7 @@ class _ObservationNoise(gymnasium.Wrapper[Any, Any, Any, Any]):
         if not (isinstance(env.observation_space, gymnasium.spaces.Box) and env.observation_space.dtype.kind == "f"):
             kind = env.observation_space
             raise ConfigError(f"attack: observation-noise needs observations that are real numbers, not {kind}")
-        self._scale = scale
+        self._scale, self.disturbance = scale, Disturbance(noise=scale)
         self._generator = np.random.default_rng(0)
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> Any:

@@ -5,16 +5,18 @@ Whether sine, cosine and all the rest round as in the environment itself is trie
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache
 from typing import Any, NamedTuple
 
+import gymnasium
 import numpy as np
 from numpy.typing import NDArray
 
 from afedpg.compiled import jit
 from afedpg.messages import Floats, Moments
 from afedpg.policy.forward import Integers, Network, Scratch, mode_choices, sample_choices, scale_observation
+from afedpg.sampling.disturbance import Disturbance
 from afedpg.sampling.environments import Environment, Episode, Live, time_limit
 from afedpg.sampling.native.closed_loop import (
     CUTS,
@@ -95,20 +97,37 @@ def push(physics: Physics, state: Array, action: int) -> bool:
     )
 
 
+class Episodes(NamedTuple):
+    """What the seeds of n episodes decide."""
+
+    states: Array  # [n, 4] how they start
+    noise: Array  # [n, limit + 1, 4] on what is observed; [n, 1, 0] where there is none
+    moves: Integers  # [n, limit] actions in place of the policy's; [n, 0] where it acts itself
+
+
 @jit
-def observe(state: Array, observation: Array) -> None:
-    """Gymnasium shows float32."""
+def observe(state: Array, episodes: Episodes, episode: int, steps: int, observation: Array) -> None:
+    """Gymnasium shows float32, with or without noise."""
+    noise = episodes.noise[episode, min(steps, episodes.noise.shape[1] - 1)]
     for i in range(state.size):
         observation[i] = np.float32(state[i])
+        if noise.size > 0:
+            observation[i] = np.float32(observation[i] + noise[i])
 
 
 @jit
-def replay(physics: Physics, state: Array, given: Integers, observation: Array) -> bool:
-    """From an episode's start through the actions `given` [n]; whether the episode still goes on there."""
+def move_of(episodes: Episodes, episode: int, steps: int, action: int) -> int:
+    """What the cart is given, where the policy chooses `action`."""
+    return int(episodes.moves[episode, steps]) if episodes.moves.shape[1] > 0 else action
+
+
+@jit
+def replay(physics: Physics, state: Array, episodes: Episodes, given: Integers, observation: Array) -> bool:
+    """From the first episode's start through the actions `given` [n]; whether the episode still goes on there."""
     going = True
     for step in range(given.size):
-        going = not push(physics, state, given[step]) and going
-    observe(state, observation)
+        going = not push(physics, state, move_of(episodes, 0, step, given[step])) and going
+    observe(state, episodes, 0, given.size, observation)
     return going
 
 
@@ -119,24 +138,27 @@ def roll_out(
     limit: int,
     acting: Choosing,
     generator: np.random.Generator,
-    starts: Array,
+    following: Episodes,
     buffers: Buffers,
     progress: NDArray[np.int64],
     stop: int,
     whole_episodes: bool,
 ) -> None:
-    """As the loop of the MuJoCo tasks: on from progress[STEP] to step `stop`, or until no start [n, 4] is left."""
+    """As the loop of the MuJoCo tasks: on from progress[STEP] to step `stop`, or until no episode is left to start.
+
+    Of `following` the first is the one under way, where one is.
+    """
     step, episode_steps, episodes, cuts = progress[STEP], progress[EPISODE_STEPS], progress[EPISODES], progress[CUTS]
     running = episode_steps >= 0
     while True:
         if not running:
-            if (whole_episodes and step >= stop) or progress[RESETS] == starts.shape[0]:
+            if (whole_episodes and step >= stop) or progress[RESETS] == following.states.shape[0] - 1:
                 break
-            for i in range(state.size):
-                state[i] = starts[progress[RESETS], i]
             progress[RESETS] += 1
+            for i in range(state.size):
+                state[i] = following.states[progress[RESETS], i]
             progress[FIRST_STEP] = step
-            observe(state, buffers.raw[step])
+            observe(state, following, progress[RESETS], 0, buffers.raw[step])
             buffers.returns[episodes] = 0.0
             episode_steps, running = 0, True
         if (episode_steps if whole_episodes else step) >= stop:
@@ -147,9 +169,9 @@ def roll_out(
             mode_choices(acting.theta, acting.network, observation, acting.choices, acting.scratch, action)
         else:
             sample_choices(acting.theta, acting.network, observation, acting.choices, generator, acting.scratch, action)
-        fallen = push(physics, state, buffers.actions[step])
+        fallen = push(physics, state, move_of(following, progress[RESETS], episode_steps, action[0]))
         episode_steps += 1
-        observe(state, buffers.raw[step + 1])
+        observe(state, following, progress[RESETS], episode_steps, buffers.raw[step + 1])
         buffers.rewards[step] = physics.last_reward if fallen else physics.reward
         buffers.returns[episodes] += buffers.rewards[step]
         buffers.terminated[step] = fallen
@@ -166,33 +188,53 @@ def roll_out(
     progress[STEP], progress[EPISODE_STEPS], progress[EPISODES], progress[CUTS] = step, episode_steps, episodes, cuts
 
 
-@dataclass(frozen=True)
+@dataclass
 class Cart:
     """The environment, whose own `state` is moved."""
 
     env: Any  # unwrapped
     limit: int  # steps after which an episode is truncated
+    disturbance: Disturbance
+    present: Episodes = field(init=False)  # the one that is under way
 
-    def resets(self, seeds: NDArray[np.int64]) -> Array:
-        """The states that env.reset(seed) would start from."""
-        starts = np.empty((len(seeds), 4))
-        for index, seed in enumerate(seeds):
-            generator = np.random.Generator(np.random.PCG64(int(seed)))  # as gymnasium.utils.seeding has it
-            starts[index] = generator.uniform(low=-START, high=START, size=(4,))
-        return starts
+    def __post_init__(self) -> None:
+        self.present = self.resets(np.zeros(1, np.int64))
+
+    def resets(self, seeds: NDArray[np.int64]) -> Episodes:
+        """The states that env.reset(seed) would start from, and all that is random after that."""
+        states, (_, deviation, random) = np.empty((len(seeds), 4)), self.disturbance
+        noise = np.empty((len(seeds), self.limit + 1, 4) if deviation else (len(seeds), 1, 0))
+        moves = np.empty((len(seeds), self.limit if random else 0), np.int64)
+        for index, seed in enumerate(seeds.tolist()):
+            generator = np.random.Generator(np.random.PCG64(seed))  # as gymnasium.utils.seeding has it
+            states[index] = generator.uniform(low=-START, high=START, size=(4,))
+            if deviation:
+                noise[index] = deviation * np.random.default_rng(seed).standard_normal(noise.shape[1:])
+            if random:
+                moves[index] = np.random.Generator(np.random.PCG64(seed)).integers(2, size=self.limit)
+        return Episodes(states, noise, moves)
 
     def restore(self, episode: Episode) -> bool:
-        state, found = self.resets(np.array([episode.seed]))[0], np.empty_like(episode.observation)
-        going = replay(physics_of(self.env), state, np.ascontiguousarray(episode.actions, np.int64), found)
+        self.present = self.resets(np.array([episode.seed]))
+        state, found = self.present.states[0].copy(), np.empty_like(episode.observation)
+        given = np.ascontiguousarray(episode.actions, np.int64)
+        if given.size > self.limit:
+            return False
+        going = replay(self.physics, state, self.present, given, found)
         self.move(state)
         return going and np.array_equal(found, episode.observation)
 
     def move(self, state: Array) -> None:
         self.env.state, self.env.steps_beyond_terminated = state, None
 
+    @property
+    def physics(self) -> Physics:
+        """As it is now: sites change its numbers."""
+        found, factor = physics_of(self.env), self.disturbance.reward
+        return found._replace(reward=factor * found.reward, last_reward=factor * found.last_reward)
+
 
 def physics_of(env: Any) -> Physics:
-    """As it is now: sites change these numbers."""
     numbers = [float(getattr(env, name)) for name in Physics._fields[:-3]]
     rewards = [0.0, -1.0] if getattr(env, "_sutton_barto_reward", False) else [1.0, 1.0]
     return Physics._make([*numbers, env.kinematics_integrator == "euler", *rewards])
@@ -200,7 +242,8 @@ def physics_of(env: Any) -> Physics:
 
 def cart_of(env: Environment) -> Cart | str:
     """What the compiled loop needs of `env`, or the reason why it cannot roll it out."""
-    inner = unwrapped(env)
+    disturbance = getattr(env, "disturbance", None) if isinstance(env, gymnasium.Wrapper) else None
+    inner = unwrapped(env.env if isinstance(disturbance, Disturbance) else env)  # type: ignore[attr-defined]
     if isinstance(inner, str):
         return inner
     kind: Any = type(inner)
@@ -209,7 +252,10 @@ def cart_of(env: Environment) -> Cart | str:
         return f"no compiled task is known for {name}"
     if inner.render_mode == "human":
         return "it is shown on the screen"
-    return _difference(kind) or Cart(inner, time_limit(env) or UNLIMITED)
+    limit = time_limit(env) or UNLIMITED
+    if disturbance is not None and limit == UNLIMITED:
+        return "its episodes may be endless, and what is random in them is drawn ahead"
+    return _difference(kind) or Cart(inner, limit, disturbance or Disturbance())
 
 
 @cache
@@ -247,11 +293,12 @@ class CartPoleSampler(CompiledSampler):
         return Choosing(self._theta, self._network, deterministic, scale.mean, scale.deviation, choices, self._scratch)
 
     def run(
-        self, body: Cart, acting: Choosing, noise: np.random.Generator, resets: Array, buffers: Buffers,
+        self, body: Cart, acting: Choosing, noise: np.random.Generator, resets: Episodes, buffers: Buffers,
         progress: NDArray[np.int64], stop: int, whole_episodes: bool,
     ) -> None:  # fmt: skip
         state = np.zeros(4) if body.env.state is None else np.array(body.env.state, np.float64)
-        roll_out(
-            physics_of(body.env), state, body.limit, acting, noise, resets, buffers, progress, stop, whole_episodes
-        )
+        following = Episodes._make(np.concatenate(pair) for pair in zip(body.present, resets, strict=True))
+        roll_out(body.physics, state, body.limit, acting, noise, following, buffers, progress, stop, whole_episodes)
+        last = int(progress[RESETS])
+        body.present = Episodes._make(part[last : last + 1] for part in following)
         body.move(state)
