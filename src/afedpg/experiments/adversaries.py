@@ -43,7 +43,9 @@ COURSES = {  # chosen on seeds 100 to 102
     "softmax-mdp": Course(100.0, {NONE: 0.05, "clip-centred": 0.05, RECOMMENDED: 0.02}, {"batch": 16}),
     "hopper": Course(50.0, {NONE: 0.01, RECOMMENDED: 0.01}, {"steps": 1024, "baseline": "linear"}),
 }
-ENVIRONMENT = Course(80.0, {NONE: 0.03, "clip-centred": 0.03, RECOMMENDED: 0.02}, {"steps": 256})
+ENVIRONMENT = Course(
+    60.0, {NONE: 0.03, "clip-centred": 0.03, RECOMMENDED: 0.015}, {"steps": 512}, {RECOMMENDED: "beta=0.2"}
+)
 BROKEN, MANY = 0.5, 5  # undefended, so many attacks score below
 LEAST_SEEDS = 5
 
