@@ -40,6 +40,11 @@ class Course:
     seconds: float
     eta: Mapping[str, float]
     more: Mapping[str, Any] = field(default_factory=dict)
+    parameters: Mapping[str, str] = field(default_factory=dict)  # of an aggregator, where not its defaults
+
+    def written(self, aggregator: str) -> str:
+        """As on the command line."""
+        return ":".join([aggregator, *([self.parameters[aggregator]] if aggregator in self.parameters else [])])
 
 
 class _Kept(TableJob):
@@ -103,7 +108,7 @@ class Trial(_Kept):
         attack = {"attack": case.attack, "attackers": tuple(range(honest, agents))} if case.attack else {}
         return self.plan.settings(
             case.task, METHOD, agents, self.seed, timing="list", speeds=speeds,
-            aggregator=case.defence, eta=course.eta[case.defence], stop_at_seconds=course.seconds,
+            aggregator=course.written(case.defence), eta=course.eta[case.defence], stop_at_seconds=course.seconds,
             iterations=math.ceil(rounds), evaluate_kind="sampled", evaluate_episodes=EPISODES, **attack, **course.more,
         )  # fmt: skip
 
