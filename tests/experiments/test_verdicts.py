@@ -21,7 +21,7 @@ from afedpg.experiments import (
 )  # fmt: skip
 from afedpg.experiments.choices import Choices, Method
 from afedpg.experiments.curves import Curve, KeptRun, Key, Mean
-from afedpg.experiments.learner_runs import Cell
+from afedpg.experiments.learner_runs import CONSTANT, Cell
 from afedpg.experiments.outcome import Verdict, rule, settle
 from afedpg.experiments.statistics import Interval
 from afedpg.experiments.studies import STUDIES, Curves, fit_range
@@ -79,7 +79,8 @@ def test_what_asynchrony_costs(rising: int, ratio: float, rulings: list[str]) ->
 
 @pytest.mark.parametrize(("end", "ruling"), [(81, "holds"), (79, "does not hold")])
 def test_a_liar_among_eight(end: float, ruling: str) -> None:
-    honest, other = learners_row("parts", 8, 100, 400, 39), learners_row("parts", 8, 10, 400, 39, "values taken over")
+    honest = learners_row("parts", 8, 100, 400, 39, CONSTANT)
+    other = learners_row("parts", 8, 10, 400, 39, "values taken over")
     lied = learners_row("liars", 8, end, 400, 39, "random values")
     (found,) = learners.judge([honest, other, lied])
     assert (found.verdict, found.value) == (ruling, end / 100)

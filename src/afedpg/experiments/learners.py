@@ -12,7 +12,7 @@ from matplotlib.figure import Figure
 from afedpg import plotting
 from afedpg.experiments.choices import Choices
 from afedpg.experiments.curves import Curve, KeptRun, curves_table, over_samples, smoothed, window_of
-from afedpg.experiments.learner_runs import METHOD, Cell, jobs, runs
+from afedpg.experiments.learner_runs import CONSTANT, METHOD, Cell, jobs, runs
 from afedpg.experiments.outcome import Outcome, Picture, Verdict, rule
 from afedpg.experiments.statistics import Interval, known_mean, reaches, running_mean, t_interval
 from afedpg.experiments.tables import Table, table
@@ -28,7 +28,7 @@ ASKED = {  # study, task -> mean training return over the last 5%
 SOLVED = {  # without a preset: what at least 9 of 10 seeds must reach
     "CartPole-v1": 475, "Acrobot-v1": -100, "Pendulum-v1": -250, "Reacher-v5": -7, "Pusher-v5": -45,
 }  # fmt: skip
-SEVERAL = ("teams", "parts", "liars")  # studies with more than one row per task
+SEVERAL = ("teams", "discount", "parts", "liars")  # studies with more than one row per task
 FEWEST, FIVE = 3, 5  # seeds of a row; of a mean that is asked for, where so many are planned
 LEFT_BEHIND = 0.5  # of the median
 WORST_CELL, WORST_LARGE = 0.7, 0.6  # of the best cell; with 32 agents
@@ -161,7 +161,7 @@ def _teams(found: Sequence[Row]) -> list[Verdict]:
 
 def _lies(found: Sequence[Row]) -> list[Verdict]:
     """Of as many seeds as both have."""
-    honest = next((row for row in found if row.cell.study == "parts" and not row.cell.variant), None)
+    honest = next((row for row in found if row.cell.study == "parts" and row.cell.variant == CONSTANT), None)
     verdicts = []
     for row in found:
         if honest is None or row.cell.study != "liars":
