@@ -233,7 +233,7 @@ MUTANTS = [
     Mutant("a gap that is met for a moment counts", "experiments/contests.py",
            "                reached = None\n", "                pass\n", "tests/experiments/test_contests.py"),
     Mutant("what was concluded makes way for nothing", "experiments/reproduce.py",
-           "return bool(jobs) and all(", "return all(", "tests/experiments/test_reproduce.py concluded"),
+           "return bool(jobs) and all(", "return all(", "tests/experiments/test_learner_runs.py concluded"),
     Mutant("a return that one evaluation meets counts", "experiments/contests.py",
            "len(recent) == EVALUATION_WINDOW and ", "", "tests/experiments/test_contests.py whole_training"),
     Mutant("a time that was never reached is not enough data", "experiments/rivals.py",
@@ -593,7 +593,8 @@ MUTANTS = [
     # The command line.
     Mutant("alpha may be zero", "validation.py", "number > above", "number >= above", INPUT),
     Mutant("a run folder that exists is written over", "record/folder.py",
-           "if existed and not (path.is_dir() and not any(path.iterdir())):", "if path.is_file():",
+           "if existed and not (path.is_dir() and all(entry.name in unfinished for entry in path.iterdir())):",
+           "if path.is_file():",
            f"{INPUT} exists"),
     # The native kernels.
     Mutant("the clipped side has a slope", "agent/compute/objectives.py",
@@ -615,7 +616,7 @@ MUTANTS = [
     Mutant("a block of rows too few", "agent/compute/products.py",
            "if m + 2 <= rows:", "if m + 3 <= rows:", f"{COMPUTE} fit or wide or values"),
     Mutant("a server makes the sampler that it never uses", "agent/work.py",
-           'if config.engine != "grpc" or make_policy', "if True or make_policy",
+           'self._works = config.engine != "grpc" or', "self._works = True or",
            "tests/compute/test_imports.py whatever"),
     Mutant("servers and agents keep the compiler in memory", "compiled.py",
            'numba.core.event.register("numba:compiler_lock", _ReleaseCompiler())', "pass",
