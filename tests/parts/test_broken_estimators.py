@@ -153,6 +153,24 @@ def test_one_that_writes_to_what_it_is_given(to: Callable[[dict[str, Any], Task]
         train("CartPole-v1", estimator=Writes(to), **SETTINGS)
 
 
+class Counts(Estimator):
+    """In a scalar of numpy's."""
+
+    def start(self, tools, generator):
+        return {"count": np.int64(0)}
+
+    def estimate(self, tools, state, task, rollout):
+        gradient = np.full(P, state["count"] + 1, np.float32)
+        return {"count": state["count"] + 1}, Contribution(gradient)
+
+
+def test_a_scalar_of_numpys_is_an_array() -> None:
+    lengths: list[float] = []
+    how = SETTINGS | {"agents": 1}
+    train("CartPole-v1", estimator=Counts(), **how, on_arrival=lambda it, *_: lengths.append(it.gradient_norm))
+    np.testing.assert_allclose(lengths, np.arange(1, 4) * np.sqrt(P), rtol=1e-6)
+
+
 @pytest.mark.parametrize("vector", [np.ones(P + 5), np.ones(P + 5, np.float32), parts(value=np.ones(5))])
 def test_what_is_declared_is_taken_in_any_precision(vector: Any) -> None:
     result = train("CartPole-v1", estimator=Two(sends(vector)), **SETTINGS)

@@ -98,16 +98,18 @@ def flat(estimator: Estimator, contribution: Contribution, groups: tuple[Group, 
 
 
 def _checked_state(whose: str, state: Any) -> AgentState:
+    """With numpy's scalars as arrays, which they are after a checkpoint."""
     if not isinstance(state, dict):
         raise BrokenPart(f"{whose} gave {type(state).__name__} as the agent's state, not a dict of arrays by name")
-    for key, array in state.items():
+    arrays = {key: np.asarray(array) if isinstance(array, np.generic) else array for key, array in state.items()}
+    for key, array in arrays.items():
         if not isinstance(key, str):
             raise BrokenPart(f"{whose} gave {key!r} as a name in the agent's state, not a text")
         if key in RESERVED or key.startswith(RESERVED_STARTS):
             raise BrokenPart(f"{whose} gave '{key}' for the agent's state, which the library uses; choose another name")
-        if why := why_not_stored(np.asarray(array) if isinstance(array, np.generic) else array):
+        if why := why_not_stored(array):
             raise BrokenPart(f"{whose} gave {why} as '{key}' of the agent's state, not {STORED}")
-    return state
+    return arrays
 
 
 def _compare_names(what: str, given: Iterable[str], declared: list[str]) -> None:
