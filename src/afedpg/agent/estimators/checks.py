@@ -63,8 +63,8 @@ def estimated(
     estimator: Estimator, tools: Tools, state: AgentState, task: Task, rollout: Rollout
 ) -> tuple[AgentState, Contribution]:
     """What it makes of the rollout. One of the user's own may only read the Task and the state: the same work may be
-    computed twice. Rollouts are made for it alone, and stay as they are: kernels would be compiled anew for arrays that
-    cannot be written to.
+    computed twice. A rollout's arrays could be written to all the same, because kernels would be compiled anew for
+    arrays that cannot.
     """
     whose = _whose(estimator)
     if is_own(estimator):
