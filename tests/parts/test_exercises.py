@@ -50,7 +50,8 @@ class Killed:
                 os.killpg(process.pid, signal.SIGKILL)
             process.communicate()
         assert len(read_arrivals(self.run / "run.db")["gradient"]) > 0
-        assert checkpoint.names(self.run / "checkpoints")[-1] > 0  # one was stored on the way
+        _, tree = checkpoint.load_latest(self.run / "checkpoints")
+        assert tree["server"]["gradients"] > 0  # it was stored on the way
 
     def copy(self, folder: Path) -> Path:
         """The run alone: what is done to it leaves this one as it is."""
