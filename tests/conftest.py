@@ -40,6 +40,14 @@ def long(request: pytest.FixtureRequest) -> bool:
     return bool(request.config.getoption("--long"))
 
 
+@pytest.fixture(scope="session")
+def compiled() -> None:
+    """A machine's first run says that it compiles: tests that compare all a run of CartPole says come after one."""
+    from afedpg import train
+
+    train("CartPole-v1", agents=1, iterations=2, steps=256, evaluate_every=1, evaluate_episodes=1, workers=1)
+
+
 @pytest.fixture
 def forked_workers(monkeypatch: pytest.MonkeyPatch) -> None:
     """Workers that this process hires are forked from one that has imported everything: to start one takes a second

@@ -11,8 +11,6 @@ import nbformat
 import pytest
 from blocks import ROOT
 
-from afedpg import train
-
 sys.path.insert(0, str(ROOT / "docs" / "notebooks"))
 from execute import NOTEBOOKS, executed
 
@@ -31,13 +29,7 @@ def words(notebook: Any) -> list[list[str]]:
     return [re.sub(r"\d[\d.]*", "#", text).split() for text in texts]
 
 
-@pytest.fixture(scope="module")
-def _compiled() -> None:
-    """The first run on a machine says that it compiles, and how long that may take; a stored notebook does not."""
-    train("CartPole-v1", agents=1, iterations=2, steps=256, evaluate_every=1, evaluate_episodes=1, workers=1)
-
-
-@pytest.mark.usefixtures("_compiled")
+@pytest.mark.usefixtures("compiled")
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
 def test_a_notebook_runs_and_says_what_is_stored(path: Path) -> None:
     stored = nbformat.read(path, as_version=4)

@@ -95,7 +95,7 @@ def test_a_server_that_ends_before_it_serves_is_resumed_where_it_would_have_list
         assert Place.stored(federation.run).address == f"127.0.0.1:{federation.port}"
         server = federation.command("resume", federation.run)
         agent = federation.agent(0)
-        assert server.wait(60) == 0, federation.log("resume")
+        assert server.wait(180) == 0, federation.log("resume")
         assert agent.wait(60) == 0, federation.log("agent-0")
         assert federation.gradients() == 30
 

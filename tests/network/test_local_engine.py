@@ -101,6 +101,7 @@ class Part(Estimator):
 """
 
 
+@pytest.mark.usefixtures("compiled")
 def test_a_part_that_is_broken_ends_the_run_with_one_line(tmp_path: Path) -> None:
     """In every agent, as often as it would be started again; corrected, the run goes on."""
     part = tmp_path / "own.py"
