@@ -61,8 +61,8 @@ def cells(choices: Choices) -> list[Cell]:
         Cell("tasks", task, 8, 4.0, MILLION, tuple(ten if task in ("hopper", "walker2d") else five))
         for task in choices.pick_tasks(TASKS)
     ]
-    found += [Cell("long", task, 8, 4.0, 3 * MILLION, tuple(three)) for task in ("hopper", "walker2d")]
-    found += [Cell("long", task, 8, 4.0, 3 * MILLION, tuple(three)) for task in ("ant", "humanoid")]
+    long = ("hopper", "walker2d", "ant", "humanoid")
+    found += [Cell("long", task, 8, 4.0, 3 * MILLION, tuple(three)) for task in long]
     found.append(Cell("long", "swimmer", 8, 4.0, 3 * MILLION, tuple(five)))
     found += [Cell("alone", task, 1, 1.0, MILLION, tuple(five)) for task in ("hopper", "walker2d")]
     teams = [(4, 1.0), (4, 4.0), (4, 20.0), (8, 1.0), (8, 20.0), (32, 1.0), (32, 4.0), (32, 20.0)]

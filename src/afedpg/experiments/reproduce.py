@@ -80,7 +80,8 @@ def perform(jobs: Sequence[Job], choices: Choices, quiet: bool = False) -> list[
 
 
 def _missing(id: str, jobs: Sequence[Job], out: Path) -> tuple[str, str] | None:
-    """Why an experiment cannot be concluded without computing. `learners` asks for its finished runs alone."""
+    """Why an experiment cannot be concluded without computing. `learners` and `adversaries` ask for their
+    finished runs alone."""
     missing = sum(not job.finished(out) for job in jobs)
     if jobs and not missing:
         return None
