@@ -153,6 +153,29 @@ def test_one_that_writes_to_what_it_is_given(to: Callable[[dict[str, Any], Task]
         train("CartPole-v1", estimator=Writes(to), **SETTINGS)
 
 
+class Keeps(Estimator):
+    """Sends how much it saw in the rollout before."""
+
+    def start(self, tools, generator):
+        return {"seen": np.zeros(0, np.float32)}
+
+    def estimate(self, tools, state, task, rollout):
+        length = 1 + np.abs(state["seen"]).sum()
+        return {"seen": rollout.observations[:, :4].reshape(-1)}, Contribution(np.full(P, length, np.float32))
+
+
+def test_a_rollout_that_it_keeps_stays_what_it_was() -> None:
+    """Compiled samplers write the rollouts of all agents to the same memory."""
+
+    def lengths(sampler: str) -> list[float]:
+        found: list[float] = []
+        how = SETTINGS | {"agents": 3, "sampler": sampler}
+        train("CartPole-v1", estimator=Keeps(), **how, on_arrival=lambda it, *_: found.append(it.gradient_norm))
+        return found
+
+    assert lengths("native") == lengths("gymnasium")
+
+
 class Counts(Estimator):
     """In a scalar of numpy's."""
 

@@ -66,8 +66,8 @@ def estimated(
     computed twice. A rollout's arrays could be written to all the same, because kernels would be compiled anew for
     arrays that cannot.
     """
-    whose = _whose(estimator)
-    if is_own(estimator):
+    whose, own = _whose(estimator), is_own(estimator)
+    if own:
         state = {key: read_only(array) for key, array in state.items()}
         task = task._replace(theta=read_only(task.theta))
     answer = asked(whose, estimator.estimate, tools, state, task, rollout)
@@ -79,7 +79,10 @@ def estimated(
     for name, number in {**contribution.extra, **contribution.scalars}.items():
         if not isinstance(number, Real):
             raise BrokenPart(f"{whose} sent a {type(number).__name__} as '{name}', not a number")
-    return _checked_state(whose, new), contribution
+    arrays = _checked_state(whose, new)
+    if own:  # it may keep what it saw, but a sampler writes its next rollout to the same memory
+        arrays = {key: array if array.base is None else array.copy() for key, array in arrays.items()}
+    return arrays, contribution
 
 
 def flat(estimator: Estimator, contribution: Contribution, groups: tuple[Group, ...], parameters: int) -> Floats:
