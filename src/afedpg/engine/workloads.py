@@ -115,8 +115,9 @@ class BuildWorkload:
         if config.synthetic:
             return ProblemWorkload(ChangedProblem(make_problem(config), world), config.seed, steps=config.batch)
         make_env = ChangedEnvironments(config, self.make_env, world, self.sites)
-        plain = replace(config, agent=replace(config.agent, sampler="gymnasium"))  # the native one knows no other world
-        return replace(self, config=plain, make_env=make_env)._bare()
+        sampler = config.agent.sampler.replace("native", "auto")  # the native one does not know every other world
+        changed = replace(config, agent=replace(config.agent, sampler=sampler))
+        return replace(self, config=changed, make_env=make_env)._bare()
 
     def travels_alone(self) -> bool:
         """Whether other processes can have it without running the script that started this one again."""
