@@ -508,7 +508,7 @@ MUTANTS = [
     Mutant("an agent comes back to a server that lies", "transport/grpc/client.py",
            "except Damaged as error:", "except Refused as error:", f"{LIAR} for_good"),
     Mutant("the last of two statistics of one name counts", "transport/grpc/wire.py",
-           "if len(parts) != 2 * len(moments):", "if False:", f"{LIAR} come_once"),
+           "if len(contents) != len(moments):", "if False:", f"{LIAR} come_once"),
     Mutant("a server may name a file of its agents", "transport/grpc/terms.py",
            "if parse(kind, text).file:\n            raise", "if False:\n            raise", f"{LIAR} no_file"),
     Mutant("the first to come back has a round for itself", "engine/live.py",

@@ -82,8 +82,7 @@ def lie(data: bytearray, generator: random.Random) -> None:
     """One field of the message is another, and its checksum is right."""
     message = pb.FromAgent.FromString(bytes(data))
     generator.choice(LIES)(message.report, generator)
-    parts = [part for moments in message.report.moments for part in (moments.mean, moments.m2)]
-    message.report.checksum = checksum([message.report.payload, *parts])
+    message.report.checksum = checksum(message.report.payload, message.report.moments)
     data[:] = message.SerializeToString()
 
 

@@ -1,6 +1,7 @@
 """A Report as bytes, the same on the wire, in the journal and through Ray: protobuf, and its payload as it lies.
 
-Nothing is judged here. What a peer sent is judged by transport/grpc/wire.py and by the server's admission.
+Nothing is judged here. What a peer sent is judged by transport/grpc/wire.py, which has a checksum of the vectors to
+go by, and by the server's admission. The journal has a checksum of its own.
 """
 
 from __future__ import annotations
@@ -22,29 +23,27 @@ DTYPES: dict[str, np.dtype[Any]] = {"<f4": SINGLE, "|u1": BYTE}  # of a payload
 def pack(report: Report) -> tuple[pb.Report, memoryview]:
     """Everything but the payload, and the payload's own bytes, which are not copied."""
     stats = report.stats
-    payload = flat(report.payload)
-    data = payload.data.cast("B")
-    moments, parts = pack_moments(report.moments)
-    content = pb.Report(
-        task_id=pb.TaskId(epoch=report.task_id.epoch, counter=report.task_id.counter),
-        version=report.version,
-        dtype=payload.dtype.str,
-        moments=moments,
-        checksum=checksum((data, *parts)),
-        steps=stats.steps,
-        returns=stats.returns,
-        lengths=stats.lengths,
-        extra=stats.extra,
-        scalars=report.scalars,
-        agent=report.agent_id,
-    )
-    return content, data
+    dtype, payload = flat(report.payload)
+    content = pb.Report(version=report.version, dtype=dtype, steps=stats.steps, agent=report.agent_id)
+    task_id = content.task_id
+    task_id.epoch, task_id.counter = report.task_id
+    # to make an empty field costs as much as to fill it
+    if report.moments:
+        content.moments.extend(pack_moments(report.moments))
+    if stats.returns:
+        content.returns.extend(stats.returns)
+    if stats.lengths:
+        content.lengths.extend(stats.lengths)
+    if stats.extra:
+        content.extra.update(stats.extra)
+    if report.scalars:
+        content.scalars.update(report.scalars)
+    return content, payload.data.cast("B")
 
 
-def unpack(content: pb.Report, payload: NDArray[Any], agent_id: int) -> Report:
+def unpack(content: pb.Report, payload: NDArray[Any], agent_id: int, moments: Statistics) -> Report:
     stats = Stats(content.steps, tuple(content.returns), tuple(content.lengths), dict(content.extra))
     task_id = TaskId(content.task_id.epoch, content.task_id.counter)
-    moments, _ = unpack_moments(content.moments)
     return Report(task_id, agent_id, payload, content.version, moments, stats, dict(content.scalars))
 
 
@@ -58,45 +57,46 @@ def to_bytes(report: Report) -> bytes:
 def from_bytes(data: bytes) -> Report:
     """What `to_bytes` of this program wrote; its payload is a view of `data`."""
     content = pb.Report.FromString(data)
-    return unpack(content, np.frombuffer(content.payload, DTYPES[content.dtype]), content.agent)
+    payload = np.frombuffer(content.payload, DTYPES[content.dtype])
+    return unpack(content, payload, content.agent, unpack_moments(content.moments))
 
 
-def pack_moments(statistics: Statistics) -> tuple[list[pb.Moments], list[bytes]]:
-    """And the bytes a checksum goes over."""
-    contents, parts = [], []
+def pack_moments(statistics: Statistics) -> list[pb.Moments]:
+    contents = []
     for name, moments in statistics.items():
         mean, m2 = (np.ascontiguousarray(array, DOUBLE).tobytes() for array in (moments.mean, moments.m2))
         contents.append(pb.Moments(name=name, count=moments.count, mean=mean, m2=m2))
-        parts += [mean, m2]
-    return contents, parts
+    return contents
 
 
-def unpack_moments(contents: Iterable[pb.Moments]) -> tuple[dict[str, Moments], list[bytes]]:
+def unpack_moments(contents: Iterable[pb.Moments]) -> dict[str, Moments]:
     """A ValueError where the bytes are no whole number of floats."""
-    statistics: dict[str, Moments] = {}
-    parts: list[bytes] = []
-    for content in contents:
-        mean, m2 = content.mean, content.m2
-        arrays = (np.frombuffer(data, DOUBLE).astype(np.float64) for data in (mean, m2))
-        statistics[content.name] = Moments(content.count, *arrays)
-        parts += [mean, m2]
-    return statistics, parts
+    return {
+        content.name: Moments(
+            content.count, *(np.frombuffer(data, DOUBLE).astype(np.float64) for data in (content.mean, content.m2))
+        )
+        for content in contents
+    }
 
 
-def checksum(parts: Iterable[bytes | memoryview]) -> int:
-    digest = xxhash.xxh3_64()
-    for part in parts:
-        digest.update(part)
+def checksum(vector: bytes | memoryview, moments: Iterable[pb.Moments]) -> int:
+    """Of a message's vectors, so that what a line damages is not taken for what was sent."""
+    digest = xxhash.xxh3_64(vector)
+    for content in moments:
+        digest.update(content.mean)
+        digest.update(content.m2)
     return digest.intdigest()
 
 
-def flat(payload: NDArray[Any]) -> NDArray[Any]:
-    """Contiguous and little-endian; never another precision, or the journal would not hold what was applied."""
+def flat(payload: NDArray[Any]) -> tuple[str, NDArray[Any]]:
+    """Its type's name, and the payload contiguous and little-endian; never in another precision, or the journal would
+    not hold what was applied.
+    """
     if payload.ndim != 1:
         raise TypeError(f"a payload has shape {payload.shape}, not one dimension")
-    for dtype in DTYPES.values():
+    for name, dtype in DTYPES.items():
         if payload.dtype == dtype or payload.dtype.newbyteorder("<") == dtype:
-            return np.ascontiguousarray(payload, dtype)
+            return name, np.ascontiguousarray(payload, dtype)
     raise TypeError(f"a payload of {payload.dtype}; float32 and uint8 travel")
 
 

@@ -32,7 +32,7 @@ from afedpg.messages import (
     TaskId,
 )
 from afedpg.protocol import federation_pb2 as pb
-from afedpg.protocol.encoding import DOUBLE, DTYPES, SINGLE, pack, unpack
+from afedpg.protocol.encoding import DOUBLE, DTYPES, SINGLE, pack, unpack, unpack_moments
 
 MAGIC = b"\xafPG2"
 MARK = MAGIC[:3]  # of any version
@@ -58,22 +58,22 @@ _dumps = json.JSONEncoder(separators=(",", ":"), check_circular=False).encode
 
 def encode(event: Event, sequence: int, seconds: float) -> tuple[list[bytes | memoryview], int]:
     """The pieces of a record in the order they are written, and their total length; arrays are not copied."""
-    payload: list[memoryview] = []
+    payload: bytes | memoryview = b""
     if type(event) is Report:
-        content, data = pack(event)
-        text, payload = content.SerializeToString(), [data] if len(data) else []
+        content, payload = pack(event)
+        text = content.SerializeToString()
     elif isinstance(event, Rejected):
         fields = {"agent_id": event.agent_id, "reason": event.reason} | ({"void": True} if event.void else {})
         text = _dumps(fields).encode()
     else:
         text = _dumps(_fields(event)).encode()
-    total = HEADER_BYTES + len(text) + sum(map(len, payload))
+    total = HEADER_BYTES + len(text) + len(payload)
     prefix = _PREFIX.pack(MAGIC, _KIND_OF[type(event)], len(text), total, sequence, seconds)
     checksum = xxhash.xxh3_64(prefix)
     checksum.update(text)
-    for view in payload:
-        checksum.update(view)
-    return [prefix + _CHECKSUM.pack(checksum.intdigest()) + text, *payload], total
+    checksum.update(payload)
+    head = prefix + _CHECKSUM.pack(checksum.intdigest()) + text
+    return [head, payload] if payload else [head], total
 
 
 def _fields(event: Event) -> dict[str, Any]:
@@ -115,7 +115,8 @@ def _event(kind: type, text: bytes, rest: memoryview, magic: bytes) -> Event:
     if magic == _MAGIC_0_1_0:
         return _report_of_0_1_0(json.loads(text), rest)
     content = pb.Report.FromString(text)
-    return unpack(content, np.frombuffer(bytes(rest), DTYPES[content.dtype]), content.agent)
+    payload = np.frombuffer(bytes(rest), DTYPES[content.dtype])
+    return unpack(content, payload, content.agent, unpack_moments(content.moments))
 
 
 def _report_of_0_1_0(fields: dict[str, Any], arrays: memoryview) -> Report:

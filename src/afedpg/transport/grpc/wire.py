@@ -8,7 +8,7 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
@@ -16,7 +16,7 @@ import numpy as np
 from google.protobuf.message import DecodeError, Message
 from numpy.typing import NDArray
 
-from afedpg.messages import Moments, Report, Task, TaskId
+from afedpg.messages import Moments, Report, Stats, Task, TaskId
 from afedpg.printable import of_peer
 from afedpg.protocol import federation_pb2 as pb
 from afedpg.protocol.encoding import DTYPES, SINGLE, checksum, pack, pack_moments, unpack, unpack_moments
@@ -95,12 +95,12 @@ def _varint(number: int) -> bytes:
 
 def encode_task(task: Task) -> bytes:
     theta = np.ascontiguousarray(task.theta, SINGLE).data.cast("B")
-    statistics, parts = pack_moments(task.statistics)
+    statistics = pack_moments(task.statistics)
     content = pb.Task(
         task_id=pb.TaskId(epoch=task.task_id.epoch, counter=task.task_id.counter),
         version=task.version,
         statistics=statistics,
-        checksum=checksum((theta, *parts)),
+        checksum=checksum(theta, statistics),
     )
     return _enclose(_TASK, content.SerializeToString(), _THETA, theta)
 
@@ -123,6 +123,7 @@ def decode_task(content: pb.Task, agent_id: int, expected: Expected) -> Task:
 
 def encode_report(report: Report) -> bytes:
     content, payload = pack(report)
+    content.checksum = checksum(payload, content.moments)
     return _enclose(_REPORT, content.SerializeToString(), _PAYLOAD, payload)
 
 
@@ -140,10 +141,11 @@ def decode_report(content: pb.Report, agent_id: int, expected: Expected) -> Repo
         raise Refused(f"moments: {', '.join(moments) or 'missing'}; expected: {wanted}")
     for name, part in moments.items():
         _check_moments(part, expected.statistics[name], expected.samples)
-    if set(content.scalars) != expected.scalars:
+    report = unpack(content, payload, agent_id, moments)
+    if report.scalars.keys() != expected.scalars:
         raise Refused(f"scalars: expected {', '.join(sorted(expected.scalars)) or 'none'}")
-    _check_stats(content, expected)
-    return unpack(content, payload, agent_id)
+    _check_stats(report.stats, expected)
+    return report
 
 
 # Messages as they come from a peer. Text in them is cleaned here, before anything else sees it.
@@ -206,15 +208,15 @@ def _vector(data: bytes, dtype: np.dtype[Any], what: str) -> NDArray[Any]:
     return np.frombuffer(data, dtype)
 
 
-def _moments(contents: Iterable[pb.Moments], sent: int, vector: bytes, what: str) -> dict[str, Moments]:
+def _moments(contents: Sequence[pb.Moments], sent: int, vector: bytes, what: str) -> dict[str, Moments]:
     """Unpacked, once the checksum over `vector` and them agrees."""
     try:
-        moments, parts = unpack_moments(contents)
+        moments = unpack_moments(contents)
     except ValueError as error:
         raise Refused(f"{what}: no whole number of 64 bit floats") from error
-    if len(parts) != 2 * len(moments):
+    if len(contents) != len(moments):
         raise Refused(f"{what}: {', '.join(moments)} came twice")
-    if sent != checksum((vector, *parts)):
+    if sent != checksum(vector, contents):
         raise Damaged("checksum: the vectors are not what was sent")
     return moments
 
@@ -245,13 +247,12 @@ def _check_statistics(statistics: Moments, quantities: int) -> None:
         raise Refused(f"statistics: beyond {LARGEST_OBSERVATION:.0e}, negative or not finite")
 
 
-def _check_stats(content: pb.Report, expected: Expected) -> None:
+def _check_stats(stats: Stats, expected: Expected) -> None:
     """Only recorded, but a number that does not fit a database would stop the record, and many would fill it."""
-    sizes = len(content.returns), len(content.lengths), len(content.extra)
-    if max(sizes[:2]) > min(expected.samples, MOST_EPISODES) or sizes[2] > MOST_EXTRA:
-        raise Refused("stats: {} returns, {} lengths and {} other numbers".format(*sizes))
-    returns, extra = content.returns, dict(content.extra)
-    if max(content.steps, *content.lengths, 0) > LARGEST_COUNT:
+    steps, returns, lengths, extra = stats
+    if max(len(returns), len(lengths)) > min(expected.samples, MOST_EPISODES) or len(extra) > MOST_EXTRA:
+        raise Refused(f"stats: {len(returns)} returns, {len(lengths)} lengths and {len(extra)} other numbers")
+    if max(steps, *lengths, 0) > LARGEST_COUNT:
         raise Refused("stats: more steps than a run can have")
     if not all(abs(value) <= LARGEST_RETURN for value in returns):
         raise Refused(f"stats: a return beyond {LARGEST_RETURN:.0e} or not finite")
