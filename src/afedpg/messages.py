@@ -41,6 +41,7 @@ class Moments:
 
 
 Statistics = Mapping[str, Moments]  # by name: "observations", ...
+_SINGLE = np.dtype(np.float32)
 _NOTHING: Mapping[str, Any] = {}  # shared by what travels without moments, scalars or extras; nobody writes to it
 
 
@@ -246,7 +247,7 @@ class Float32:
     def decode(self, payload: NDArray[Any], size: int) -> Floats:
         if payload.shape != (size,):
             raise ValueError(f"{payload.size} numbers, theta has {size}")
-        if payload.dtype != np.float32:
+        if payload.dtype != _SINGLE:
             raise ValueError(f"numbers of {payload.dtype}, not float32")
         return payload
 

@@ -44,10 +44,10 @@ class Federation:
         """Journalled before it is applied, recorded after. Of a refused report the journal keeps the reason alone."""
         observed = self.server.observed
         aside = {name: each.aside for name, each in observed.items()} if observed else {}
-        admitted = admit(self.rule, self.server, event, self.limits)
+        admitted, given = admit(self.rule, self.server, event, self.limits)
         if self.recorder is not None:
-            self.recorder.journal.append(admitted.event, seconds)
-        self.server, outcome = apply(self.rule, self.server, admitted)
+            self.recorder.journal.append(admitted, seconds)
+        self.server, outcome = apply(self.rule, self.server, admitted, given)
         self.outcome = outcome
         for name, before in aside.items():
             if observed[name].aside is not before:

@@ -5,13 +5,12 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
 
 from afedpg.config import Config
 from afedpg.messages import Event, Fetch, Rejected, Report, Scalar, Statistics, Stats
 from afedpg.printable import of_peer
 from afedpg.server import moments
-from afedpg.server.aggregators import Given, length_of_steps, norms
+from afedpg.server.aggregators import Given, lengths
 from afedpg.server.rules import ServerRule
 from afedpg.server.state import ServerState
 
@@ -34,28 +33,22 @@ class Limits:
         return cls(network.max_norm, network.max_delay or math.inf, 2 * config.report_steps, network.max_share)
 
 
-class Admitted(NamedTuple):
-    """An event that can be applied as it is."""
-
-    event: Event
-    given: Given | None = None  # of a report: its contribution
-
-
-def admit(rule: ServerRule, state: ServerState, event: Event, limits: Limits) -> Admitted:
-    """The event itself, or what stands for a report or a fetch that is refused."""
+def admit(rule: ServerRule, state: ServerState, event: Event, limits: Limits) -> tuple[Event, Given | None]:
+    """The event itself, or what stands for a report or a fetch that is refused; of a report also its contribution."""
     if not isinstance(event, Report):
         if isinstance(event, Fetch) and (reason := _why_not_fetch(rule, state, event)):
-            return Admitted(Rejected(event.agent_id, f"fetch: {reason}", void=True))
-        return Admitted(event)
+            return Rejected(event.agent_id, f"fetch: {reason}", void=True), None
+        return event, None
     if state.outstanding.get(event.agent_id) != (event.task_id, event.version):
         # Sent twice, or for a Task that a reconnection made void: applied at most once, and its agent has other work.
-        return Admitted(Rejected(event.agent_id, f"task {tuple(event.task_id)} is not outstanding", void=True))
+        return Rejected(event.agent_id, f"task {tuple(event.task_id)} is not outstanding", void=True), None
     try:
-        given = _given(rule, state, event, limits)
-        _check_report(rule, state, event, limits)
-    except _Unbelievable as error:
-        return Admitted(Rejected(event.agent_id, str(error)))
-    return Admitted(event, given)
+        vector = rule.exchange.codec.decode(event.payload, state.theta.size)
+    except Exception as error:  # a codec of the user's own meets a payload that a liar made: nothing ends the server
+        return Rejected(event.agent_id, f"payload: {of_peer(str(error))}"), None
+    sizes, length = lengths(vector, state.groups)
+    reason = _why_not(rule, state, event, sizes, limits)
+    return (event, Given(event, vector, length)) if reason is None else (Rejected(event.agent_id, reason), None)
 
 
 def _why_not_fetch(rule: ServerRule, state: ServerState, event: Fetch) -> str | None:
@@ -67,41 +60,28 @@ def _why_not_fetch(rule: ServerRule, state: ServerState, event: Fetch) -> str | 
     return "a Task is outstanding" if event.agent_id in state.outstanding else None
 
 
-class _Unbelievable(Exception):
-    """Why a report is refused."""
-
-
-def _given(rule: ServerRule, state: ServerState, report: Report, limits: Limits) -> Given:
-    """The contribution, once its numbers are finite and not too large. Zeros are fine: they move nothing."""
-    try:
-        vector = rule.exchange.codec.decode(report.payload, state.theta.size)
-    except Exception as error:  # a codec of the user's own meets a payload that a liar made: nothing ends the server
-        raise _Unbelievable(f"payload: {of_peer(str(error))}") from error
-    sizes = norms(vector, state.groups)
+def _why_not(
+    rule: ServerRule, state: ServerState, report: Report, sizes: Sequence[float], limits: Limits
+) -> str | None:
+    """Why a report is not believed, or None. Zeros are fine: they move nothing."""
     for place, size in enumerate(sizes):
         if not size <= limits.gradient_norm or size == math.inf:  # NaN is not below any bound
             what = "contribution" if len(sizes) == 1 else state.groups[place][0].name
             bound = f"norm {size:.3g} is above the bound {limits.gradient_norm:.3g}"
-            raise _Unbelievable(f"{what}: {bound if math.isfinite(size) else 'not finite'}")
-    return Given(report, vector, length_of_steps(sizes, state.groups))
-
-
-def _check_report(rule: ServerRule, state: ServerState, report: Report, limits: Limits) -> None:
+            return f"{what}: {bound if math.isfinite(size) else 'not finite'}"
     delay = state.iteration - report.version
     if delay > limits.delay:
-        raise _Unbelievable(f"stale: delay {delay} is above the bound {limits.delay:.0f}")
+        return f"stale: delay {delay} is above the bound {limits.delay:.0f}"
     if limits.share < 1:
         applied, total = state.applied.get(report.agent_id, 0) + 1, state.gradients + len(state.memory.kept) + 1
         if applied > limits.share * total + FREE_GRADIENTS:
-            text = f"share: {applied} of {total} gradients would be this agent's, above the bound {limits.share:.3g}"
-            raise _Unbelievable(text)
+            return f"share: {applied} of {total} gradients would be this agent's, above the bound {limits.share:.3g}"
     reason, wanted = _why_not_stats(report.stats, limits), rule.exchange
     if reason is None and (report.scalars or wanted.scalars):
         reason = _why_not_scalars(report.scalars, wanted.scalars)
     if reason is None and (report.moments or wanted.statistics):
         reason = _why_not_moments(report.moments, state.statistics, wanted.statistics, limits)
-    if reason is not None:
-        raise _Unbelievable(reason)
+    return reason
 
 
 def _why_not_moments(new: Statistics, merged: Statistics, wanted: Mapping[str, int], limits: Limits) -> str | None:
@@ -131,11 +111,12 @@ def _why_not_scalars(given: Mapping[str, float], wanted: Sequence[Scalar]) -> st
 
 def _why_not_stats(stats: Stats, limits: Limits) -> str | None:
     """An episode takes at least one step. Only the first that ended may have begun in an earlier report."""
-    episodes, lengths = len(stats.returns), stats.lengths
-    if not 0 <= stats.steps <= limits.steps:
-        return f"stats: {stats.steps} steps, a report has at most {limits.steps:.0f}"
-    if episodes > stats.steps or len(lengths) not in (0, episodes):
-        return f"stats: {episodes} returns and {len(lengths)} lengths of episodes in {stats.steps} steps"
-    if lengths and (min(lengths) < 1 or sum(lengths[1:]) >= stats.steps):
-        return f"stats: episodes of {sum(lengths)} steps together do not end in {stats.steps} steps"
-    return None if all(map(math.isfinite, stats.returns)) else "stats: a return is not finite"
+    steps, returns, lengths, _ = stats
+    episodes = len(returns)
+    if not 0 <= steps <= limits.steps:
+        return f"stats: {steps} steps, a report has at most {limits.steps:.0f}"
+    if episodes > steps or (lengths and len(lengths) != episodes):
+        return f"stats: {episodes} returns and {len(lengths)} lengths of episodes in {steps} steps"
+    if lengths and (min(lengths) < 1 or sum(lengths) - lengths[0] >= steps):
+        return f"stats: episodes of {sum(lengths)} steps together do not end in {steps} steps"
+    return None if math.isfinite(sum(returns)) else "stats: a return is not finite, or their sum"

@@ -135,7 +135,7 @@ class Each(Aggregator):
     """Every contribution by itself, the moment it arrives."""
 
     def take(self, given: Given, memory: Memory, here: Here) -> Use | Keep | Drop:
-        return Use(given.vector, (given,), given.version, given.norm)
+        return Use(given.vector, (given,), None, given.norm)
 
 
 @dataclass(frozen=True)
@@ -181,15 +181,13 @@ def mean(vectors: Sequence[Floats]) -> Vector:
 def decoded(report: Report, codec: Codec, groups: Groups) -> Given:
     """Of a report that was believed before, as a checkpoint keeps it."""
     vector = codec.decode(report.payload, sum(group.size for group, _ in groups))
-    return Given(report, vector, length_of_steps(norms(vector, groups), groups))
+    return Given(report, vector, lengths(vector, groups)[1])
 
 
-def norms(vector: Floats, groups: Groups) -> list[float]:
-    return [norm(vector)] if len(groups) == 1 else [norm(vector[place]) for _, place in groups]
-
-
-def length_of_steps(norms: Sequence[float], groups: Groups) -> float:
-    """Of all groups of steps together."""
-    if len(norms) == 1:
-        return norms[0]
-    return math.hypot(*(size for size, (group, _) in zip(norms, groups, strict=True) if group.kind == "step"))
+def lengths(vector: Floats, groups: Groups) -> tuple[Sequence[float], float]:
+    """Of each group, and of all groups of steps together."""
+    if len(groups) == 1:
+        whole = norm(vector)
+        return (whole,), whole
+    sizes = [norm(vector[place]) for _, place in groups]
+    return sizes, math.hypot(*(size for size, (group, _) in zip(sizes, groups, strict=True) if group.kind == "step"))

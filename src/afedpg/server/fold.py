@@ -7,7 +7,7 @@ place; who wants to keep a theta copies it.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from afedpg.messages import (
@@ -19,6 +19,7 @@ from afedpg.messages import (
     Leave,
     Outcome,
     Rejected,
+    Report,
     Restart,
     Revoke,
     Suspicion,
@@ -28,7 +29,7 @@ from afedpg.messages import (
 )
 from afedpg.protocol.encoding import nbytes
 from afedpg.server import moments
-from afedpg.server.admission import Admitted, Limits, admit
+from afedpg.server.admission import Limits, admit
 from afedpg.server.aggregators import Drop, Given, Here, Keep, Use
 from afedpg.server.kernels import advance, move_towards, norm
 from afedpg.server.rules import ServerRule
@@ -38,14 +39,14 @@ from afedpg.server.transforms import At, Direction
 
 def step(rule: ServerRule, state: ServerState, event: Event, limits: Limits = Limits()) -> tuple[ServerState, Outcome]:
     """One event: the new state, and what the event did."""
-    return apply(rule, state, admit(rule, state, event, limits))
+    return apply(rule, state, *admit(rule, state, event, limits))
 
 
-def apply(rule: ServerRule, state: ServerState, admitted: Admitted) -> tuple[ServerState, Outcome]:
-    """The same for an event that `admit` has looked at."""
-    if admitted.given is not None:
-        return state, _report(rule, state, admitted.given)
-    return state, _HANDLERS[type(admitted.event)](rule, state, admitted.event)
+def apply(rule: ServerRule, state: ServerState, event: Event, given: Given | None) -> tuple[ServerState, Outcome]:
+    """The same for an event that `admit` has looked at; `given` is a report's contribution."""
+    if given is not None:
+        return state, _report(rule, state, given)
+    return state, _HANDLERS[type(event)](rule, state, event)
 
 
 def _join(rule: ServerRule, state: ServerState, event: Join | Fetch) -> Outcome:
@@ -101,27 +102,33 @@ def _restart(rule: ServerRule, state: ServerState, event: Restart) -> Outcome:
 
 def _report(rule: ServerRule, state: ServerState, given: Given) -> Outcome:
     """The aggregator looks at it first: what it drops is not merged into the statistics either."""
-    agent_id, report = given.agent, given.report
+    report, aggregator = given.report, rule.aggregator
+    agent_id = report.agent_id
     del state.outstanding[agent_id]
     state.late.discard(agent_id)
-    answer = rule.aggregator.take(given, state.memory, _here(state))
-    judged = rule.aggregator.suspicions(state.memory)
-    suspicion = Suspicion(agent_id, judged[agent_id]) if agent_id in judged else None
+    answer = aggregator.take(given, state.memory, _here(state))
+    judged = aggregator.suspicions(state.memory)
+    outcome = _heed(rule, state, report, answer)
+    return outcome._replace(suspicion=Suspicion(agent_id, judged[agent_id])) if agent_id in judged else outcome
+
+
+def _heed(rule: ServerRule, state: ServerState, report: Report, answer: Use | Keep | Drop) -> Outcome:
+    """What the aggregator said of a report."""
+    agent_id, aggregator = report.agent_id, rule.aggregator
     if isinstance(answer, Drop):
         state.unused += 1
         state.samples += report.stats.steps
-        unused = Unused(agent_id, answer.reason)
-        return Outcome(_next(rule, state, agent_id), [], unused=unused, suspicion=suspicion)
+        return Outcome(_next(rule, state, agent_id), [], unused=Unused(agent_id, answer.reason))
     for name, new in report.moments.items():
-        merged = moments.take(state.observed[name], state.statistics.get(name), agent_id, new, rule.aggregator.robust)
+        merged = moments.take(state.observed[name], state.statistics.get(name), agent_id, new, aggregator.robust)
         if merged is not None:
             state.statistics = {**state.statistics, name: merged}
     if isinstance(answer, Keep):
         tasks = _next(rule, state, agent_id) if answer.task else []
-        return Outcome(tasks, [], waits=None if answer.task else agent_id, suspicion=suspicion)
+        return Outcome(tasks, [], waits=None if answer.task else agent_id)
     arrivals = _step(rule, state, answer)
-    if not rule.aggregator.waits:
-        return Outcome(_next(rule, state, agent_id), arrivals, suspicion=suspicion)
+    if not aggregator.waits:
+        return Outcome(_next(rule, state, agent_id), arrivals)
     return Outcome([_hand_out(state, each.agent) for each in answer.reports], arrivals)
 
 
@@ -150,59 +157,57 @@ def _step(rule: ServerRule, state: ServerState, use: Use) -> list[Arrival]:
 
     Zeros count as an arrival and move nothing: mixed in, they would make a step along the old direction.
     """
-    first = use.reports[0]
-    alone = len(use.reports) == 1
+    first, iteration = use.reports[0].report, state.iteration
     version = first.version if use.version is None else use.version
-    at = At(state.iteration, version, first.agent if alone else -1, state.theta, _scalars(use))
+    agent_id, scalars = (first.agent_id, first.scalars) if len(use.reports) == 1 else (-1, _means(use.reports))
+    at = At(iteration, version, agent_id, state.theta, scalars if use.scalars is None else use.scalars)
     length, ahead = _move(rule, state, use, at)
-    alpha = None if rule.alpha is None else rule.alpha(at.iteration, version)
-    eta = rule.eta(at.iteration, version)
+    alpha = None if rule.alpha is None else rule.alpha(iteration, version)
+    eta = rule.eta(iteration, version)
     bytes_down = state.theta_lookahead.nbytes + nbytes(state.statistics)
     arrivals = []
     for given in use.reports:
-        report = given.report
+        task_id, agent_id, payload, version, observed, stats, scalars = given.report
         state.gradients += 1
-        state.samples += report.stats.steps
-        state.applied[report.agent_id] = state.applied.get(report.agent_id, 0) + 1
+        state.samples += stats.steps
+        state.applied[agent_id] = state.applied.get(agent_id, 0) + 1
         arrivals.append(
             Arrival(
                 state.gradients,
-                state.iteration,
-                report.agent_id,
-                report.task_id,
-                report.version,
-                state.iteration - report.version,
+                iteration,
+                agent_id,
+                task_id,
+                version,
+                iteration - version,
                 alpha,
                 eta,
                 given.norm,
                 length,
                 ahead,
-                report.stats,
-                report.payload.nbytes + nbytes(report.moments) + 8 * len(report.scalars),
+                stats,
+                payload.nbytes + nbytes(observed) + 8 * len(scalars),
                 bytes_down,
             )
         )
-    state.iteration += 1
+    state.iteration = iteration + 1
     return arrivals
 
 
 def _move(rule: ServerRule, state: ServerState, use: Use, at: At) -> tuple[float, float]:
     """theta and theta~, group by group; the lengths of the step and of what theta~ is ahead by."""
     length = ahead = 0.0
-    several = len(state.groups) > 1
-    factors = [1.0] * len(state.groups) if use.factors is None else use.factors
-    for (group, place), factor in zip(state.groups, factors, strict=True):
-        theta, lookahead, vector, here = state.theta, state.theta_lookahead, use.direction, at
-        if several:
-            theta, lookahead, vector = theta[place], lookahead[place], vector[place]
-            here = at._replace(theta=theta)
+    several = len(state.shares) > 1
+    for number, (group, place, theta, lookahead, buffers) in enumerate(state.shares):
+        vector = use.direction[place] if several else use.direction
+        factor = 1.0 if use.factors is None else use.factors[number]
+        here = At(at.iteration, at.version, at.agent, theta, at.scalars) if several else at
         if group.kind == "parameters":
             move_towards(theta, lookahead, vector, factor * rule.mixing(here))
             continue
         moves = use.norm > 0 if use.norm is not None and not several else bool(vector.any())
         if moves and factor != 0:
             factor *= use.factor if group.longest == math.inf else use.factor * min(1.0, group.longest / norm(vector))
-            direction = rule.step.update(Direction(vector, factor), state.buffers_of(group.name), here)
+            direction = rule.step.update(Direction(vector, factor), buffers, here)
             stretch = rule.broadcast.stretch(here)
             advance(theta, lookahead, direction.vector, direction.factor, stretch)
             moved = direction.length
@@ -210,13 +215,8 @@ def _move(rule: ServerRule, state: ServerState, use: Use, at: At) -> tuple[float
     return length, ahead
 
 
-def _scalars(use: Use) -> Mapping[str, float]:
-    """The aggregator's, or those of one report, or their means over several."""
-    reports = use.reports
-    if use.scalars is not None:
-        return use.scalars
-    if len(reports) == 1:
-        return reports[0].report.scalars
+def _means(reports: Sequence[Given]) -> Mapping[str, float]:
+    """Of the scalars that came with several reports."""
     names = reports[0].report.scalars
     return {name: sum(given.report.scalars[name] for given in reports) / len(reports) for name in names}
 

@@ -33,8 +33,13 @@ class LinearDecay:
     before: tuple[tuple[int, int], ...] = ()  # of a run that was extended: up to step k, K was less
 
     def __call__(self, iteration: int, version: int) -> float:
-        total = next((less for step, less in self.before if iteration < step), self.iterations)
-        return max(self.floor, self.value * (1 - iteration / total))
+        total = self.iterations
+        for step, less in self.before:
+            if iteration < step:
+                total = less
+                break
+        decayed = self.value * (1 - iteration / total)
+        return decayed if decayed > self.floor else self.floor
 
 
 @dataclass(frozen=True)

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -24,6 +25,16 @@ from afedpg.protocol.encoding import from_bytes, to_bytes
 from afedpg.server.aggregators import Memory, decoded
 from afedpg.server.moments import PRIOR, Observed, Slot
 from afedpg.server.rules import ServerRule
+
+
+class Share(NamedTuple):
+    """A group's part of the state: the state's own arrays, or views of them."""
+
+    group: Group
+    place: slice  # in theta
+    theta: Vector
+    theta_lookahead: Floats
+    buffers: Mapping[str, Vector]
 
 
 @dataclass(slots=True)
@@ -46,12 +57,19 @@ class ServerState:
     present: set[int] = field(default_factory=set)  # agents that take part
     absent: set[int] = field(default_factory=set)  # that took part before the server was started again
     late: set[int] = field(default_factory=set)  # those whose Task is of a round that was closed without them
+    shares: tuple[Share, ...] = field(init=False)  # by group
 
-    def buffers_of(self, group: str) -> dict[str, Vector]:
+    def __post_init__(self) -> None:
+        """Once: the arrays are updated in place."""
         if len(self.groups) == 1:
-            return self.buffers
-        start = f"{group}/"
-        return {name.removeprefix(start): array for name, array in self.buffers.items() if name.startswith(start)}
+            self.shares = (Share(*self.groups[0], self.theta, self.theta_lookahead, self.buffers),)
+        else:
+            self.shares = tuple(self._share(group, place) for group, place in self.groups)
+
+    def _share(self, group: Group, place: slice) -> Share:
+        start = f"{group.name}/"
+        mine = {name.removeprefix(start): array for name, array in self.buffers.items() if name.startswith(start)}
+        return Share(group, place, self.theta[place], self.theta_lookahead[place], mine)
 
 
 def initial_state(rule: ServerRule, theta: Vector) -> ServerState:

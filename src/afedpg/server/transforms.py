@@ -19,7 +19,6 @@ from afedpg.messages import Floats, Vector
 from afedpg.server.kernels import mix, norm, rmsprop
 from afedpg.server.schedules import Schedule
 
-_NONE: Mapping[str, Vector] = MappingProxyType({})
 SHORTEST = 1e-300  # the length of a direction below which its entries have lost bits
 
 
@@ -112,9 +111,9 @@ class Chain:
 
     def __init__(self, *parts: Transform) -> None:
         self.parts = parts
-        # a list of pairs for each part, made once: `update` runs at every arrival
-        self._names = [
-            (part, [(name, f"{place}.{name}") for name in part.buffers(1)]) for place, part in enumerate(parts)
+        # looked up once: `update` runs at every arrival
+        self._updates = [
+            (part.update, [(name, f"{place}.{name}") for name in part.buffers(1)]) for place, part in enumerate(parts)
         ]
 
     def buffers(self, size: int) -> dict[str, Vector]:
@@ -125,7 +124,9 @@ class Chain:
         }
 
     def update(self, direction: Direction, buffers: Mapping[str, Vector], at: At) -> Direction:
-        for part, names in self._names:
-            mine = {short: buffers[name] for short, name in names} if names else _NONE
-            direction = part.update(direction, mine, at)
+        for update, names in self._updates:
+            mine = {}
+            for short, name in names:
+                mine[short] = buffers[name]
+            direction = update(direction, mine, at)
         return direction
