@@ -343,8 +343,8 @@ MUTANTS = [
            "scale * noise / SIGMA * reward", "scale * noise * reward", PROBLEMS),
     # Time.
     Mutant("ties break on the highest agent", "engine/virtual.py",
-           "takes = max(1, round(min(seconds * NANOSECONDS, 2.0 * LAST)))",
-           "takes = max(1, round(min(seconds * NANOSECONDS, 2.0 * LAST))) - agent_id", TIME),
+           "takes = round(min(seconds * NANOSECONDS, _BEYOND)) or 1",
+           "takes = (round(min(seconds * NANOSECONDS, _BEYOND)) or 1) - agent_id", TIME),
     Mutant("who leaves may finish first", "engine/virtual.py", "LEAVE = 0", "LEAVE = 3", TIME),
     Mutant("one draw of seconds per agent", "engine/timing.py",
            'stream(self.seed, "timing", agent_id, n)', 'stream(self.seed, "timing", agent_id)', TIME),
@@ -374,9 +374,8 @@ MUTANTS = [
     Mutant("run.db is not rewound", "record/recorder.py",
            "self.database.rewind(at.gradients, at.sequence, at.reached)", "pass", f"{BITS} crashed"),
     Mutant("an interruption forgets the newest returns", "runs/session.py",
-           "        self.goals.note(self.federation.outcome.arrivals)"
-           "  # first: what an interruption stores must know of them\n",
-           "        self.interruption.check()\n        self.goals.note(self.federation.outcome.arrivals)\n",
+           "        self.goals.note(arrivals)  # first: what an interruption stores must know of them\n",
+           "        self.interruption.check()\n        self.goals.note(arrivals)\n",
            f"{BITS} forgets"),
     Mutant("replay compares a theta with itself", "runs/replay.py",
            "_sha(recorded.theta), _sha(server.theta))", "_sha(recorded.theta), _sha(recorded.theta))",

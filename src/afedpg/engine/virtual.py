@@ -10,7 +10,6 @@ import math
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from enum import IntEnum
 from functools import cached_property
 from heapq import heappop, heappush
 from typing import Any, NamedTuple
@@ -23,23 +22,22 @@ from afedpg.engine.federation import Federation
 from afedpg.engine.process import DeadEnd
 from afedpg.engine.timing import Timing
 from afedpg.errors import AfedpgError
-from afedpg.messages import AgentState, Event, Fetch, Join, Leave, Outcome, Report, Task, TaskId, Workload
+from afedpg.messages import AgentState, Event, Fetch, Join, Leave, Outcome, Rejected, Report, Task, TaskId, Workload
 from afedpg.record.states import stack_states, unstack_states
 from afedpg.server.state import statistics_from_tree, statistics_to_tree
 
 NANOSECONDS = 1_000_000_000
 LAST = 2**63 - 1  # nanosecond a checkpoint can hold: 292 years
+_BEYOND = 2.0 * LAST
 MOST_REFUSALS = 10  # per agent, with no gradient applied: theta stands still, so what is refused stays refused
 MOST_KEPT = 10_000  # events per agent without a server step
 
 
-class Kind(IntEnum):
-    """In the order they happen when they happen at the same instant."""
-
-    LEAVE = 0
-    JOIN = 1
-    FINISH = 2
-    FETCH = 3
+# What happens, in the order in which it does at the same instant. Numbers: an enum's names are looked up in Python.
+LEAVE = 0
+JOIN = 1
+FINISH = 2
+FETCH = 3
 
 
 class Happening(NamedTuple):
@@ -76,9 +74,9 @@ class VirtualEngine:
         self.states = [self.workload.start(agent_id) for agent_id in range(self.agents)]
         self.handed_out, self.pace = [0] * self.agents, [0.0] * self.agents
         for agent_id in range(self.agents):
-            self._schedule(round(self.timing.joins.get(agent_id, 0.0) * NANOSECONDS), Kind.JOIN, agent_id)
+            self._schedule(round(self.timing.joins.get(agent_id, 0.0) * NANOSECONDS), JOIN, agent_id)
         for agent_id, seconds in self.timing.leaves.items():
-            self._schedule(round(seconds * NANOSECONDS), Kind.LEAVE, agent_id)
+            self._schedule(round(seconds * NANOSECONDS), LEAVE, agent_id)
 
     def run(self, finished: Callable[[], bool]) -> None:
         """Events in virtual order until `finished`, which is asked before each and may raise to stop."""
@@ -97,69 +95,72 @@ class VirtualEngine:
     def _happen(self) -> None:
         """One event. If the agent's work raises, nothing has changed and the run can be stored as it is."""
         happening = self.heap[0]
-        agent_id = happening.agent_id
+        kind, agent_id = happening.kind, happening.agent_id
         event: Event | None = None  # an agent that left before it was done
-        if happening.kind == Kind.JOIN:
+        if kind == JOIN:
             event = Join(agent_id)
-        elif happening.kind == Kind.LEAVE:
+        elif kind == LEAVE:
             event = Leave(agent_id)
         elif self._is_out(happening):
-            state, event = self.crew.collect(self._job(happening))
+            state, event = self.crew.collect(self._job(agent_id))
             event = event or Fetch(agent_id)
         self.consistent = False
         heappop(self.heap)
         self.nanoseconds = happening.nanoseconds
-        if event is not None:
-            if happening.kind in (Kind.FINISH, Kind.FETCH):
-                self.states[agent_id] = state
-            self.tasks.pop(agent_id, None)
-            if self.adversary is not None and isinstance(event, Report):
-                event = self.adversary(event)
-            outcome = self.federation.apply(event, self.seconds)
-            for task in outcome.tasks:
-                self._hand_out(task, fetched=happening.kind == Kind.FETCH)
-            if happening.kind == Kind.FINISH and self.late_fetch and agent_id not in self.tasks:
-                self._sample(agent_id)
+        if event is None:
+            self.consistent = True
+            return
+        if kind >= FINISH:
+            self.states[agent_id] = state
+        self.tasks.pop(agent_id, None)
+        if self.adversary is not None and isinstance(event, Report):
+            event = self.adversary(event)
+        outcome = self.federation.apply(event, self.seconds)
+        for task in outcome.tasks:
+            self._hand_out(task, fetched=kind == FETCH)
+        if kind == FINISH and self.late_fetch and agent_id not in self.tasks:
+            self._sample(agent_id)
         self.consistent = True
-        if event is not None:
-            self._count_refusals(outcome)
-            self._count_kept(outcome)
+        self._look_for_a_dead_end(outcome)
 
     @cached_property
     def late_fetch(self) -> bool:
         return self.workload.exchange.late_fetch
 
-    def _count_refusals(self, outcome: Outcome) -> None:
-        """The end, once everybody who is at work was refused: one whose report is yet to come may be believed."""
-        if outcome.arrivals or outcome.unused or outcome.waits is not None:
+    def _look_for_a_dead_end(self, outcome: Outcome) -> None:
+        if outcome.arrivals or outcome.unused:
+            self.refused.clear()
+            self.kept = 0
+            return
+        if outcome.waits is not None:
             self.refused.clear()
         elif outcome.rejected is not None:
-            agent_id, reason = outcome.rejected.agent_id, outcome.rejected.reason
-            self.refused[agent_id] += 1
-            count = self.refused.total()
-            if count >= MOST_REFUSALS * self.agents and self.refused.keys() >= self._at_work():
-                raise DeadEnd(f"{count} reports in a row refused, the last of agent {agent_id}: {reason}")
-
-    def _count_kept(self, outcome: Outcome) -> None:
-        """An aggregator that only ever keeps what agents send would go on for ever."""
-        self.kept = 0 if outcome.arrivals or outcome.unused else self.kept + 1
-        if self.kept > MOST_KEPT * self.agents:
+            self._count_refusal(outcome.rejected)
+        self.kept += 1
+        if self.kept > MOST_KEPT * self.agents:  # an aggregator that only ever keeps what agents send
             raise DeadEnd(f"the aggregator made no step of the last {self.kept} events")
+
+    def _count_refusal(self, rejected: Rejected) -> None:
+        """The end, once everybody who is at work was refused: one whose report is yet to come may be believed."""
+        self.refused[rejected.agent_id] += 1
+        count = self.refused.total()
+        if count >= MOST_REFUSALS * self.agents and self.refused.keys() >= self._at_work():
+            text = f"{count} reports in a row refused, the last of agent {rejected.agent_id}: {rejected.reason}"
+            raise DeadEnd(text)
 
     def _at_work(self) -> set[int]:
         """Those whose report will come."""
-        return {item.agent_id for item in self.heap if item.kind >= Kind.FINISH and self._is_out(item)}
+        return {item.agent_id for item in self.heap if item.kind >= FINISH and self._is_out(item)}
 
     def _is_out(self, happening: Happening) -> bool:
         """Whether the agent is still doing what it was scheduled for."""
         task = self.tasks.get(happening.agent_id)
-        if happening.kind == Kind.FETCH:
+        if happening.kind == FETCH:
             left = happening.agent_id not in self.federation.server.present
             return task is None and not left and happening.counter == self.handed_out[happening.agent_id]
         return task is not None and task.task_id.counter == happening.counter
 
-    def _job(self, happening: Happening) -> Job:
-        agent_id = happening.agent_id
+    def _job(self, agent_id: int) -> Job:
         return Job(agent_id, self.handed_out[agent_id], self.states[agent_id], self.tasks.get(agent_id))
 
     def _hand_out(self, task: Task, fetched: bool) -> None:
@@ -171,13 +172,13 @@ class VirtualEngine:
             self.pace[agent_id] = self._seconds(agent_id)
         self.handed_out[agent_id] += 1
         seconds = self.pace[agent_id] * (self.timing.update_share if fetched else 1.0)
-        self._in(seconds, Kind.FINISH, agent_id, task.task_id.counter)
+        self._in(seconds, FINISH, agent_id, task.task_id.counter)
 
     def _sample(self, agent_id: int) -> None:
         """The agent goes on with parameters of its own, and asks for the newest when it has sampled."""
         self.pace[agent_id] = self._seconds(agent_id)
         seconds = self.pace[agent_id] * (1 - self.timing.update_share)
-        self._in(seconds, Kind.FETCH, agent_id, self.handed_out[agent_id])
+        self._in(seconds, FETCH, agent_id, self.handed_out[agent_id])
 
     def _seconds(self, agent_id: int) -> float:
         """Of the agent's next gradient."""
@@ -198,13 +199,13 @@ class VirtualEngine:
         up = exchange.codec.nbytes(parameters) + moments + 8 * len(exchange.scalars)
         return up, 4 * parameters + moments
 
-    def _in(self, seconds: float, kind: Kind, agent_id: int, counter: int) -> None:
+    def _in(self, seconds: float, kind: int, agent_id: int, counter: int) -> None:
         if math.isfinite(seconds):
             # Time must pass, or an event could come before its own cause; what is beyond LAST is refused below.
-            takes = max(1, round(min(seconds * NANOSECONDS, 2.0 * LAST)))
+            takes = round(min(seconds * NANOSECONDS, _BEYOND)) or 1
             self._schedule(self.nanoseconds + takes, kind, agent_id, counter)
 
-    def _schedule(self, nanoseconds: int, kind: Kind, agent_id: int, counter: int = 0) -> None:
+    def _schedule(self, nanoseconds: int, kind: int, agent_id: int, counter: int = 0) -> None:
         if nanoseconds > LAST:
             raise AfedpgError(f"agent {agent_id} is busy beyond 292 virtual years; give the timing model fewer seconds")
         heappush(self.heap, Happening(nanoseconds, kind, agent_id, counter))
@@ -214,7 +215,7 @@ class VirtualEngine:
         popped = [heappop(self.heap) for _ in range(min(count, len(self.heap)))]
         for happening in popped:
             heappush(self.heap, happening)
-        return [self._job(item) for item in popped if item.kind >= Kind.FINISH and self._is_out(item)]
+        return [self._job(item.agent_id) for item in popped if item.kind >= FINISH and self._is_out(item)]
 
     def to_tree(self) -> dict[str, Any]:
         """Everything a run needs to go on, as plain arrays and numbers."""

@@ -85,19 +85,19 @@ class ProblemWorkload:
 
     def work(self, state: AgentState, task: Task) -> tuple[AgentState, Report]:
         problem = self.sites[task.agent_id % len(self.sites)] if self.sites else self.problem
-        used, samples = int(state["used"][0]), []
+        used, gradients, rewards = state["used"].item(), [], []
         for _ in range(self.steps):
             if used == len(state["draws"]):
                 state, used = self._refill(thaw(state["stream"])), 0
-            samples.append(problem.sample(task.theta, state["draws"][used]))
+            gradient, reward = problem.sample(task.theta, state["draws"][used])
+            gradients.append(gradient)
+            rewards.append(reward)
             used += 1
-        gradients, rewards = zip(*samples, strict=True)
-        gradient = (
-            gradients[0] if self.steps == 1 else np.asarray(np.mean(gradients, axis=0, dtype=np.float64), np.float32)
-        )
-        stats = Stats(self.steps, rewards, (1,) * self.steps)
+        if self.steps > 1:
+            gradient = np.asarray(np.mean(gradients, axis=0, dtype=np.float64), np.float32)
+        stats = Stats(self.steps, tuple(rewards), (1,) * self.steps)
         state = {**state, "used": np.array([used])}
-        return state, Report(task.task_id, task.agent_id, gradient, task.version, stats=stats)
+        return state, Report(task.task_id, task.agent_id, gradient, task.version, {}, stats)
 
     def evaluate(
         self, theta: Floats, statistics: Statistics, iteration: int, occasion: Occasion = "evaluation"

@@ -43,8 +43,12 @@ class Quadratic:
     def value(self, theta: Vector) -> float:
         return self.optimum - 0.5 * float(np.sum(self.curvature * (theta - self.centre) ** 2))
 
+    @cached_property
+    def _downwards(self) -> Vector:
+        return -self.curvature
+
     def gradient(self, theta: Vector) -> Vector:
-        return -self.curvature * (theta - self.centre)
+        return self._downwards * (theta - self.centre)
 
     def draw(self, generator: np.random.Generator, samples: int) -> Vector:
         return generator.standard_normal((samples, self.width))
@@ -52,5 +56,5 @@ class Quadratic:
     def sample(self, theta: Floats, draw: Vector) -> tuple[Floats, float]:
         gradient = self.gradient(theta.astype(np.float64))
         # J(theta) once more: h (theta - c)^2 = -gradient (theta - c)
-        reward = self.optimum + 0.5 * float(np.sum(gradient * (theta - self.centre)))
+        reward = self.optimum + 0.5 * float(np.add.reduce(gradient * (theta - self.centre)))
         return (gradient + self.noise * draw).astype(np.float32), reward

@@ -8,7 +8,7 @@ Of theta: its last evaluation.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from math import fsum, isfinite
 from pathlib import Path
@@ -88,18 +88,18 @@ class History:
 
     def __init__(self) -> None:
         self.points: list[tuple[float, float]] = []
-        self._each, self._waiting = 1, list[tuple[float, float]]()
+        self._each, self._waiting = 1, 0
+        self._samples = self._values = 0.0  # sums over what waits
 
     def add(self, samples: float, value: float) -> None:
-        self._waiting.append((samples, value))
-        if len(self._waiting) < self._each:
+        self._waiting += 1
+        self._samples += samples
+        self._values += value
+        if self._waiting < self._each:
             return
-        self.points.append(_middle(self._waiting))
-        self._waiting = []
+        self.points.append((self._samples / self._each, self._values / self._each))
+        self._waiting, self._samples, self._values = 0, 0.0, 0.0
         if len(self.points) == HISTORY:
-            self.points = [_middle(self.points[place : place + 2]) for place in range(0, HISTORY, 2)]
+            pairs = zip(self.points[::2], self.points[1::2], strict=True)
+            self.points = [((x0 + x1) / 2, (y0 + y1) / 2) for (x0, y0), (x1, y1) in pairs]
             self._each *= 2
-
-
-def _middle(points: Sequence[tuple[float, float]]) -> tuple[float, float]:
-    return sum(x for x, _ in points) / len(points), sum(y for _, y in points) / len(points)

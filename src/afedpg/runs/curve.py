@@ -32,8 +32,9 @@ class Curve:
         """The newest gradients; the same ones may be shown again."""
         for arrival in arrivals:
             if arrival.gradient > self._noted:
-                self._noted, self.samples = arrival.gradient, self.samples + arrival.stats.steps
-                if (value := arrival.stats.mean_return) is not None:
+                self._noted, stats = arrival.gradient, arrival.stats
+                self.samples += stats.steps
+                if (value := stats.mean_return) is not None:
                     self.training.add(self.samples, value)
 
     def judge(self, at: Evaluated) -> None:

@@ -19,6 +19,8 @@ class Goals:
 
     def __init__(self, config: Config) -> None:
         self._config = config
+        goals = (config.stop_at_return, config.stop_at_evaluation, config.stop_at_seconds)
+        self._none = goals == (None, None, None)
         self._returns: deque[float] = deque(maxlen=RETURN_WINDOW * config.agents)  # of the newest gradients
         self._evaluations: deque[float] = deque(maxlen=EVALUATION_WINDOW)  # the newest ones
         self._noted = 0  # gradients whose returns were looked at
@@ -38,7 +40,7 @@ class Goals:
 
     def met(self, seconds: float) -> bool:
         config = self._config
-        return (
+        return not self._none and (
             _at(self._returns, config.stop_at_return)
             or _at(self._evaluations, config.stop_at_evaluation)
             or (config.stop_at_seconds is not None and seconds >= config.stop_at_seconds)

@@ -104,10 +104,11 @@ class Session:
 
     def _finished(self) -> bool:
         """Asked between events."""
-        server, recorder = self.federation.server, self.federation.recorder
-        self.goals.note(self.federation.outcome.arrivals)  # first: what an interruption stores must know of them
+        federation = self.federation
+        server, recorder, arrivals = federation.server, federation.recorder, federation.outcome.arrivals
+        self.goals.note(arrivals)  # first: what an interruption stores must know of them
         if recorder is None:
-            self.curve.note(self.federation.outcome.arrivals)
+            self.curve.note(arrivals)
         self.interruption.check()
         period = self.evaluation_period
         if period and server.gradients // period > self.evaluated // period:
@@ -116,10 +117,10 @@ class Session:
         if (
             recorder is not None
             and recorder.checkpoint_due()
-            and (not self.federation.open_round or recorder.journal_full())
+            and (not federation.open_round or recorder.journal_full())
         ):
             self._checkpoint()
-        done = self.federation.rule.spent(server.gradients, server.unused) >= self.gradients
+        done = federation.rule.spent(server.gradients, server.unused) >= self.gradients
         return done or self.goals.met(self.engine.seconds) or bool(self.watchers.stopped)
 
     @cached_property
