@@ -475,7 +475,7 @@ MUTANTS = [
            "    return norm(vector)", "    return 1.0", f"{BROKEN} none"),
     Mutant("an estimator writes to theta and to its state", "agent/estimators/checks.py",
            "if is_own(estimator):", "if False:", f"{ESTIMATORS} writes"),
-    Mutant("an estimator keeps memory that the sampler writes to", "agent/estimators/checks.py",
+    Mutant("what an agent remembers is written over by the next rollout", "agent/estimators/checks.py",
            "array if array.base is None else array.copy()", "array", f"{ESTIMATORS} keeps"),
     Mutant("a guard loses the factor", "server/guards.py",
            "return Direction(new.vector, new.factor, length)", "return Direction(new.vector, 1.0, length)",

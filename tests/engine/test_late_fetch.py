@@ -32,8 +32,11 @@ CASES = {
     "native": ("CartPole-v1", {"compute": "native"}),
     "torch": ("CartPole-v1", {"compute": "torch", "estimator": "clipped:share=both"}),
     "fetched before": ("CartPole-v1", {"compute": "native", "estimator": "clipped:late_fetch=false,values=taken"}),
+    "fetched before, cut": (
+        "CartPole-v1", {"compute": "native", "estimator": "clipped:late_fetch=false", "max_episode_steps": 7},
+    ),
     "Gaussian, pareto": ("Pendulum-v1", {"compute": "native", "timing": "pareto", "estimator": "clipped:rollouts=2"}),
-}
+}  # fmt: skip
 each = pytest.mark.parametrize(("task", "more"), CASES.values(), ids=CASES)
 
 

@@ -66,8 +66,8 @@ def estimated(
     computed twice. A rollout's arrays could be written to all the same, because kernels would be compiled anew for
     arrays that cannot.
     """
-    whose, own = _whose(estimator), is_own(estimator)
-    if own:
+    whose = _whose(estimator)
+    if is_own(estimator):
         state = {key: read_only(array) for key, array in state.items()}
         task = task._replace(theta=read_only(task.theta))
     answer = asked(whose, estimator.estimate, tools, state, task, rollout)
@@ -79,10 +79,7 @@ def estimated(
     for name, number in {**contribution.extra, **contribution.scalars}.items():
         if not isinstance(number, Real):
             raise BrokenPart(f"{whose} sent a {type(number).__name__} as '{name}', not a number")
-    arrays = _checked_state(whose, new)
-    if own:  # it may keep what it saw, but a sampler writes its next rollout to the same memory
-        arrays = {key: array if array.base is None else array.copy() for key, array in arrays.items()}
-    return arrays, contribution
+    return _checked_state(whose, new), contribution
 
 
 def flat(estimator: Estimator, contribution: Contribution, groups: tuple[Group, ...], parameters: int) -> Floats:
@@ -101,7 +98,9 @@ def flat(estimator: Estimator, contribution: Contribution, groups: tuple[Group, 
 
 
 def _checked_state(whose: str, state: Any) -> AgentState:
-    """With numpy's scalars as arrays, which they are after a checkpoint."""
+    """With numpy's scalars as arrays, which they are after a checkpoint, and each array in memory of its own: an
+    estimator may keep what it saw, and a sampler writes its next rollout to where it wrote this one.
+    """
     if not isinstance(state, dict):
         raise BrokenPart(f"{whose} gave {type(state).__name__} as the agent's state, not a dict of arrays by name")
     arrays = {key: np.asarray(array) if isinstance(array, np.generic) else array for key, array in state.items()}
@@ -112,7 +111,7 @@ def _checked_state(whose: str, state: Any) -> AgentState:
             raise BrokenPart(f"{whose} gave '{key}' for the agent's state, which the library uses; choose another name")
         if why := why_not_stored(array):
             raise BrokenPart(f"{whose} gave {why} as '{key}' of the agent's state, not {STORED}")
-    return arrays
+    return {key: array if array.base is None else array.copy() for key, array in arrays.items()}
 
 
 def _compare_names(what: str, given: Iterable[str], declared: list[str]) -> None:
