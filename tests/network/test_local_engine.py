@@ -16,7 +16,8 @@ import afedpg
 from afedpg.config import METHODS
 from afedpg.runs.replay import replay
 
-SETTINGS = ("quadratic", "--engine", "local", "--iterations", 10**6, "--dimension", 50, "--keep-reports")
+# A short eta: with that of afedppo, which is 1, the quadratic diverges until every report is refused.
+SETTINGS = ("quadratic", "--engine", "local", "--iterations", 10**6, "--dimension", 50, "--eta", 0.01, "--keep-reports")
 
 
 def test_one_local_agent_gives_the_bits_of_virtual_time(tmp_path: Path) -> None:
