@@ -159,10 +159,7 @@ class LiveEngine:
             if self.trace is not None:
                 self.trace.add(report.agent_id, seconds)
         elif not rejected.void:
-            try:
-                self.stall.refused(rejected)
-            except AfedpgError as error:
-                self.fail(error)
+            self._refused(rejected)
 
     def fetch(self, agent_id: int) -> None:
         """An agent that fetches late has sampled: those seconds are part of its contribution's."""
@@ -173,7 +170,9 @@ class LiveEngine:
 
     def refuse(self, agent_id: int, reason: str) -> None:
         """A message that was not even a report. The agent gets fresh parameters."""
-        self._apply(Rejected(agent_id, reason))
+        rejected = Rejected(agent_id, reason)
+        self._apply(rejected)
+        self._refused(rejected)
 
     def heard(self, agent_id: int) -> None:
         self.members[agent_id].heard = time.monotonic()
@@ -197,6 +196,12 @@ class LiveEngine:
             self._apply(Revoke(agent_id))
 
     # What follows from it
+
+    def _refused(self, rejected: Rejected) -> None:
+        try:
+            self.stall.refused(rejected)
+        except AfedpgError as error:
+            self.fail(error)
 
     def _drop(self, member: Member, reason: str, final: bool = False) -> None:
         port, member.port = member.port, None
