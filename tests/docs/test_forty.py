@@ -191,7 +191,7 @@ def continued(clone: Clone) -> None:
 
 
 def resumed(clone: Clone) -> None:
-    assert len(clone.arrivals("killed")["iteration"]) == 8 * 3000
+    assert len(clone.arrivals("killed")["iteration"]) == 8 * 6000
 
 
 def loaded(clone: Clone) -> None:
