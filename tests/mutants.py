@@ -70,6 +70,7 @@ CALLBACKS = "tests/engine/test_callbacks.py"
 EXTEND = "tests/engine/test_extend.py"
 VALUES = "tests/parts/test_values.py"
 BROKEN = "tests/parts/test_broken_aggregators.py"
+RULES = "tests/parts/test_broken_rules.py"
 ESTIMATORS = "tests/parts/test_broken_estimators.py"
 
 
@@ -468,9 +469,9 @@ MUTANTS = [
     Mutant("an aggregator writes to what it is given", "server/guards.py",
            "Given(given.report, read_only(given.vector), given.norm)", "given", f"{BROKEN} none"),
     Mutant("a step that is not finite is the agents' fault", "server/guards.py",
-           "if not math.isfinite(new.factor * length):", "if False:", f"{BROKEN} step"),
+           "if not math.isfinite(new.factor * length):", "if False:", f"{RULES} step"),
     Mutant("a rule writes to theta", "server/guards.py",
-           "at if at.theta is None else at._replace(theta=read_only(at.theta))", "at", f"{BROKEN} step"),
+           "at if at.theta is None else at._replace(theta=read_only(at.theta))", "at", f"{RULES} step"),
     Mutant("a guard believes the length that it is told", "server/guards.py",
            "    return norm(vector)", "    return 1.0", f"{BROKEN} none"),
     Mutant("an estimator writes to theta and to its state", "agent/estimators/checks.py",

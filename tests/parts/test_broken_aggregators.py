@@ -1,11 +1,11 @@
-"""An aggregator or a rule of one's own that answers what no step can be made of: one line that says whose fault it is,
+"""An aggregator of one's own that answers what no step can be made of: one line that says whose fault it is,
 and nothing is stored half done.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -20,8 +20,6 @@ from afedpg.record import checkpoint
 from afedpg.record.folder import RunFolder
 from afedpg.runs.parts import Own
 from afedpg.server.aggregators import Aggregator, Drop, Given, Here, Keep, Memory, Use
-from afedpg.server.rules import afedpg
-from afedpg.server.transforms import At, Chain, Direction, Stateless
 
 Take = Callable[[Given, Memory, Here], Any]
 
@@ -78,6 +76,11 @@ def keeping_text(given, memory, here):
     return Keep()
 
 
+def keeping_for_nobody(given, memory, here):
+    memory.slots["all"] = np.ones(1)
+    return Keep()
+
+
 def keeping_a_vector(given, memory, here):
     memory.kept.append(given.vector)
     return Keep()
@@ -126,6 +129,7 @@ ANSWERS: dict[str, tuple[Take, str]] = {
     "a lost name": (dropping_a_name, "Broken has nothing in memory.arrays, its start gave total"),
     "a number": (keeping_a_number, r"Broken put a float into memory.arrays\['total'\], not an array of numbers"),
     "a slot's list": (keeping_a_list, r"Broken put a list into memory.slots\[[01]\], not an array of numbers"),
+    "nobody's slot": (keeping_for_nobody, "Broken put 'all' into memory.slots, whose keys are agents' numbers"),
     "no report": (keeping_a_vector, "Broken put a ndarray into memory.kept, not a Given"),
     "a slot's text": (keeping_text, r"Broken put an array of <U3 into memory.slots\[[01]\], not an array"),
 }  # fmt: skip
@@ -278,113 +282,14 @@ def test_a_run_whose_aggregator_remembered_other_names_blames_it(tmp_path: Path)
         resume(run, Own(aggregator=right))
 
 
-# Rules
+class Trusting(Aggregator):
+    def take(self, given, memory, here):
+        return step_with(given)
+
+    def suspicions(self, memory):
+        return None
 
 
-@dataclass(frozen=True)
-class Odd(Stateless):
-    answer: Any
-
-    def update(self, direction, buffers, at):
-        return self.answer(direction, at) if at.iteration == 3 else direction
-
-
-@dataclass(frozen=True)
-class Rule:
-    answer: Any
-
-    def __call__(self, alpha, eta):
-        return replace(afedpg(alpha, eta), step=Odd(self.answer))
-
-
-def scaled_in_place(direction: Direction, at: At) -> Direction:
-    direction.vector[:] *= 2
-    return direction
-
-
-def moved_by_itself(direction: Direction, at: At) -> Direction:
-    at.theta[:] += direction.vector  # type: ignore[index]
-    return direction
-
-
-@pytest.mark.parametrize(
-    ("answer", "said"),
-    [
-        (lambda direction, at: None, "its step gave None, not a Direction"),
-        (lambda direction, at: Direction(direction.vector[:2]), "its step gave a direction of 2 numbers, not of 4"),
-        (lambda direction, at: Direction([1.0] * 4), "its step gave a direction of list, not of float64 or float32"),
-        (lambda direction, at: Direction(direction.vector * np.nan), "its step at iteration 3 is not finite"),
-        (lambda direction, at: Direction(direction.vector * np.nan, norm=1.0), "its step at iteration 3 is not finite"),
-        (lambda direction, at: Direction(direction.vector, np.inf), "its step at iteration 3 is not finite"),
-        (scaled_in_place, "writes to an array that it may only read"),
-        (moved_by_itself, "writes to an array that it may only read"),
-    ],
-)
-def test_a_step_that_is_none(answer: Any, said: str) -> None:
-    with pytest.raises(BrokenPart, match=f"^method: Rule.*{said}"):
-        train("lq-bandit", agents=2, iterations=5, method=Rule(answer))
-
-
-@dataclass(frozen=True)
-class Ahead:
-    answer: Any
-
-    def __call__(self, alpha, eta):
-        return replace(afedpg(alpha, eta), broadcast=self)
-
-    def stretch(self, at):
-        return self.answer if at.iteration == 3 else 0.0
-
-
-@pytest.mark.parametrize("answer", [np.nan, None, "1"])
-def test_a_stretch_that_is_none(answer: Any) -> None:
-    """What agents are sent would not be finite, and they would be blamed for what they make of it."""
-    with pytest.raises(
-        BrokenPart, match=f"^method: Ahead: stretch gave {answer!r} at iteration 3, not a finite number"
-    ):
-        train("lq-bandit", agents=2, iterations=5, method=Ahead(answer))
-
-
-@dataclass(frozen=True)
-class Remembers(Stateless):
-    start: Any
-
-    def buffers(self, size):
-        return self.start
-
-    def update(self, direction, buffers, at):
-        return direction
-
-
-@pytest.mark.parametrize(
-    ("start", "said"),
-    [
-        (None, "buffers gave None, not a dict of arrays by name"),
-        ({"steps": 0}, "buffers gave a int as '0.steps', not an array of numbers"),
-    ],
-)
-def test_buffers_that_are_none(start: Any, said: str) -> None:
-    """A number would be the same at every step: what `update` puts in its place is not kept."""
-
-    def rule(alpha, eta):
-        return replace(afedpg(alpha, eta), step=Remembers(start) if start is None else Chain(Remembers(start)))
-
-    with pytest.raises(ConfigError, match=f"^method: rule: {said}"):
-        train("lq-bandit", agents=2, iterations=5, method=rule)
-
-
-class NoRecipe:
-    """Cannot be called."""
-
-
-@pytest.mark.parametrize(
-    ("method", "line"),
-    [
-        (lambda alpha, eta: alpha, "method: <lambda> gave .*, not a ServerRule"),
-        (NoRecipe(), r"method: NoRecipe cannot be called; give it __call__\(self, alpha, eta\)"),
-        (lambda alpha, eta: replace(afedpg(alpha, eta), aggregator=NoRecipe()), f"aggregator: NoRecipe {BASE}"),
-    ],
-)
-def test_a_method_that_makes_no_rule(method: Any, line: str) -> None:
-    with pytest.raises(ConfigError, match=f"^{line}"):
-        train("lq-bandit", agents=2, iterations=5, method=method)
+def test_suspicions_that_are_none() -> None:
+    with pytest.raises(BrokenPart, match=r"^aggregator: Trusting: suspicions gave None, not a dict of numbers"):
+        train("lq-bandit", agents=2, iterations=5, aggregator=Trusting())

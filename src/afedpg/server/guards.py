@@ -9,7 +9,7 @@ import logging
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from numbers import Real
+from numbers import Integral, Real
 from typing import Any
 
 import numpy as np
@@ -53,7 +53,10 @@ class GuardedAggregator(Aggregator):
         return self.inner.contributions(agents)
 
     def suspicions(self, memory: Memory) -> dict[int, float]:
-        return self.inner.suspicions(memory)
+        found = self.inner.suspicions(memory)
+        if not isinstance(found, dict):
+            raise BrokenPart(f"{self._whose}: suspicions gave {found!r}, not a dict of numbers by agent")
+        return found
 
     def take(self, given: Given, memory: Memory, here: Here) -> Use | Keep | Drop:
         kept = len(memory.kept)
@@ -118,6 +121,9 @@ class GuardedAggregator(Aggregator):
                 raise BrokenPart(f"{self._whose} put {why} into memory.arrays['{name}'], not {STORED}")
         if agent_id in memory.slots and (why := why_not_stored(memory.slots[agent_id])):
             raise BrokenPart(f"{self._whose} put {why} into memory.slots[{agent_id}], not {STORED}")
+        for key in memory.slots:
+            if not isinstance(key, Integral):
+                raise BrokenPart(f"{self._whose} put {key!r} into memory.slots, whose keys are agents' numbers")
         for each in memory.kept:
             if not isinstance(each, Given):
                 raise BrokenPart(f"{self._whose} put a {type(each).__name__} into memory.kept, not a Given")

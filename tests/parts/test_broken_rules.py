@@ -1,0 +1,125 @@
+"""A rule of one's own that answers what no step can be made of: one line that says whose fault it is."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from afedpg import train
+from afedpg.errors import BrokenPart, ConfigError
+from afedpg.server.rules import afedpg
+from afedpg.server.transforms import At, Chain, Direction, Stateless
+
+BASE = "does not inherit from afedpg.server.aggregators.Aggregator"
+
+
+@dataclass(frozen=True)
+class Odd(Stateless):
+    answer: Any
+
+    def update(self, direction, buffers, at):
+        return self.answer(direction, at) if at.iteration == 3 else direction
+
+
+@dataclass(frozen=True)
+class Rule:
+    answer: Any
+
+    def __call__(self, alpha, eta):
+        return replace(afedpg(alpha, eta), step=Odd(self.answer))
+
+
+def scaled_in_place(direction: Direction, at: At) -> Direction:
+    direction.vector[:] *= 2
+    return direction
+
+
+def moved_by_itself(direction: Direction, at: At) -> Direction:
+    at.theta[:] += direction.vector  # type: ignore[index]
+    return direction
+
+
+@pytest.mark.parametrize(
+    ("answer", "said"),
+    [
+        (lambda direction, at: None, "its step gave None, not a Direction"),
+        (lambda direction, at: Direction(direction.vector[:2]), "its step gave a direction of 2 numbers, not of 4"),
+        (lambda direction, at: Direction([1.0] * 4), "its step gave a direction of list, not of float64 or float32"),
+        (lambda direction, at: Direction(direction.vector * np.nan), "its step at iteration 3 is not finite"),
+        (lambda direction, at: Direction(direction.vector * np.nan, norm=1.0), "its step at iteration 3 is not finite"),
+        (lambda direction, at: Direction(direction.vector, np.inf), "its step at iteration 3 is not finite"),
+        (scaled_in_place, "writes to an array that it may only read"),
+        (moved_by_itself, "writes to an array that it may only read"),
+    ],
+)
+def test_a_step_that_is_none(answer: Any, said: str) -> None:
+    with pytest.raises(BrokenPart, match=f"^method: Rule.*{said}"):
+        train("lq-bandit", agents=2, iterations=5, method=Rule(answer))
+
+
+@dataclass(frozen=True)
+class Ahead:
+    answer: Any
+
+    def __call__(self, alpha, eta):
+        return replace(afedpg(alpha, eta), broadcast=self)
+
+    def stretch(self, at):
+        return self.answer if at.iteration == 3 else 0.0
+
+
+@pytest.mark.parametrize("answer", [np.nan, None, "1"])
+def test_a_stretch_that_is_none(answer: Any) -> None:
+    """What agents are sent would not be finite, and they would be blamed for what they make of it."""
+    with pytest.raises(
+        BrokenPart, match=f"^method: Ahead: stretch gave {answer!r} at iteration 3, not a finite number"
+    ):
+        train("lq-bandit", agents=2, iterations=5, method=Ahead(answer))
+
+
+@dataclass(frozen=True)
+class Remembers(Stateless):
+    start: Any
+
+    def buffers(self, size):
+        return self.start
+
+    def update(self, direction, buffers, at):
+        return direction
+
+
+@pytest.mark.parametrize(
+    ("start", "said"),
+    [
+        (None, "buffers gave None, not a dict of arrays by name"),
+        ({"steps": 0}, "buffers gave a int as '0.steps', not an array of numbers"),
+    ],
+)
+def test_buffers_that_are_none(start: Any, said: str) -> None:
+    """A number would be the same at every step: what `update` puts in its place is not kept."""
+
+    def rule(alpha, eta):
+        return replace(afedpg(alpha, eta), step=Remembers(start) if start is None else Chain(Remembers(start)))
+
+    with pytest.raises(ConfigError, match=f"^method: rule: {said}"):
+        train("lq-bandit", agents=2, iterations=5, method=rule)
+
+
+class NoRecipe:
+    """Cannot be called."""
+
+
+@pytest.mark.parametrize(
+    ("method", "line"),
+    [
+        (lambda alpha, eta: alpha, "method: <lambda> gave .*, not a ServerRule"),
+        (NoRecipe(), r"method: NoRecipe cannot be called; give it __call__\(self, alpha, eta\)"),
+        (lambda alpha, eta: replace(afedpg(alpha, eta), aggregator=NoRecipe()), f"aggregator: NoRecipe {BASE}"),
+    ],
+)
+def test_a_method_that_makes_no_rule(method: Any, line: str) -> None:
+    with pytest.raises(ConfigError, match=f"^{line}"):
+        train("lq-bandit", agents=2, iterations=5, method=method)
