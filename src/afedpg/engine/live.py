@@ -31,6 +31,7 @@ TICK_SECONDS = 0.1
 STATUS_SECONDS = 1.0
 ROUND_TIMES, ROUND_SECONDS = 10.0, 60.0  # fedpg: how long a round waits, in times its slowest answer, and at least
 SHOWN_REJECTIONS = 5  # of an agent, one by one in the log; then only every doubling
+_NOTHING = Outcome([], [])
 _log = logging.getLogger("afedpg")
 
 
@@ -212,7 +213,7 @@ class LiveEngine:
 
     def _apply(self, event: Event) -> Outcome:
         """Nothing an agent sends may end the server; what the disk says may, and then nothing more is applied."""
-        outcome = Outcome([], [])
+        outcome = _NOTHING
         if self.over:
             return outcome
         try:

@@ -6,7 +6,7 @@ go by, and by the server's admission. The journal has a checksum of its own.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -42,9 +42,13 @@ def pack(report: Report) -> tuple[pb.Report, memoryview]:
 
 
 def unpack(content: pb.Report, payload: NDArray[Any], agent_id: int, moments: Statistics) -> Report:
-    stats = Stats(content.steps, tuple(content.returns), tuple(content.lengths), dict(content.extra))
+    stats = Stats(content.steps, tuple(content.returns), tuple(content.lengths), _numbers(content.extra))
     task_id = TaskId(content.task_id.epoch, content.task_id.counter)
-    return Report(task_id, agent_id, payload, content.version, moments, stats, dict(content.scalars))
+    return Report(task_id, agent_id, payload, content.version, moments, stats, _numbers(content.scalars))
+
+
+def _numbers(named: Mapping[str, float]) -> dict[str, float]:
+    return dict(named) if named else {}  # protobuf takes long to walk through an empty map
 
 
 def to_bytes(report: Report) -> bytes:
@@ -69,8 +73,10 @@ def pack_moments(statistics: Statistics) -> list[pb.Moments]:
     return contents
 
 
-def unpack_moments(contents: Iterable[pb.Moments]) -> dict[str, Moments]:
+def unpack_moments(contents: Sequence[pb.Moments]) -> dict[str, Moments]:
     """A ValueError where the bytes are no whole number of floats."""
+    if not contents:
+        return {}
     return {
         content.name: Moments(
             content.count, *(np.frombuffer(data, DOUBLE).astype(np.float64) for data in (content.mean, content.m2))

@@ -32,10 +32,11 @@ class Curve:
         """The newest gradients; the same ones may be shown again."""
         for arrival in arrivals:
             if arrival.gradient > self._noted:
-                self._noted, stats = arrival.gradient, arrival.stats
-                self.samples += stats.steps
-                if (value := stats.mean_return) is not None:
-                    self.training.add(self.samples, value)
+                self._noted = arrival.gradient
+                steps, returns, _, _ = arrival.stats
+                self.samples += steps
+                if returns:
+                    self.training.add(self.samples, sum(returns) / len(returns))
 
     def judge(self, at: Evaluated) -> None:
         self.evaluations += [(at.samples, evaluation) for evaluation in at.evaluations]

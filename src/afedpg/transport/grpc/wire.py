@@ -96,12 +96,11 @@ def _varint(number: int) -> bytes:
 def encode_task(task: Task) -> bytes:
     theta = np.ascontiguousarray(task.theta, SINGLE).data.cast("B")
     statistics = pack_moments(task.statistics)
-    content = pb.Task(
-        task_id=pb.TaskId(epoch=task.task_id.epoch, counter=task.task_id.counter),
-        version=task.version,
-        statistics=statistics,
-        checksum=checksum(theta, statistics),
-    )
+    content = pb.Task(version=task.version, checksum=checksum(theta, statistics))
+    task_id = content.task_id
+    task_id.epoch, task_id.counter = task.task_id
+    if statistics:
+        content.statistics.extend(statistics)
     return _enclose(_TASK, content.SerializeToString(), _THETA, theta)
 
 
@@ -256,5 +255,6 @@ def _check_stats(stats: Stats, expected: Expected) -> None:
         raise Refused("stats: more steps than a run can have")
     if not all(abs(value) <= LARGEST_RETURN for value in returns):
         raise Refused(f"stats: a return beyond {LARGEST_RETURN:.0e} or not finite")
-    if not all(math.isfinite(value) and len(name) <= 64 and name.isprintable() for name, value in extra.items()):
+    named = (math.isfinite(value) and len(name) <= 64 and name.isprintable() for name, value in extra.items())
+    if extra and not all(named):
         raise Refused("stats: a value that is not finite, or a name that is too long or cannot be printed")
