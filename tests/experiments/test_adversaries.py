@@ -147,16 +147,19 @@ def test_hopper_is_judged_by_its_own_rules(score: float, unattacked: tuple[float
 
 
 def test_what_is_finished_is_concluded_from(tmp_path: Path) -> None:
-    choices = Choices("smoke", tmp_path, 1)
-    left_out = Case("lq-bandit", "alie", "slots", 0.1, 2)
+    choices = Choices("smoke", tmp_path, 1, seeds=(0, 1))
+    left_out, partly = (Case("lq-bandit", "alie", "slots", pace, 2) for pace in (0.1, 1.0))
     for case, mine in adversaries.trials(choices).items():
         for trial in mine:
-            if case != left_out:
+            if case != left_out and (case, trial.seed) != (partly, 0):
                 trial.perform(tmp_path, 1, lambda done: None)
     outcome = reproduce(["adversaries"], replace(choices, finished_only=True), quiet=True)["adversaries"]
     assert len(outcome.tables["adversaries"].rows) == 1 + 3 + 2 * 3 * 3 - 1
     assert outcome.verdicts[0].verdict == "not enough data"
     assert "of 5 of 6 cells" in outcome.verdicts[0].statistic
+    told = [row for row in outcome.tables["adversaries-runs"].records() if row["attack"] == "alie"]
+    assert [row["seed"] for row in told if (row["defence"], row["seconds_of_a_liar"]) == ("slots", 1.0)] == [1]
+    assert not any(score.case in (left_out, partly) for score in adversaries.scores(choices))
 
 
 def test_other_methods_have_no_such_figure() -> None:

@@ -162,6 +162,7 @@ class Score:
     case: Case
     scores: tuple[float, ...]  # by seed
     values: tuple[float, ...]  # of theta in the end
+    seeds: tuple[int, ...] = ()
 
     @property
     def median(self) -> float:
@@ -169,22 +170,21 @@ class Score:
 
 
 def scores(choices: Choices) -> list[Score]:
-    """Of the cells whose trials are all there, and that have something to be compared with."""
-    rows = {
-        case: [next(trial.read(choices.out).records()) for trial in mine]
-        for case, mine in trials(choices).items()
-        if all(trial.finished(choices.out) for trial in mine)
-    }
+    """Of cells whose trials are all there, or with --finished-only some, and that can be compared with something."""
+    rows = {}
+    for case, wanted in trials(choices).items():
+        there = [trial for trial in wanted if trial.finished(choices.out)]
+        if there and (choices.finished_only or len(there) == len(wanted)):
+            rows[case] = [next(trial.read(choices.out).records()) for trial in there]
     found = []
     for case, mine in rows.items():
-        honest = rows.get(Case(case.task, "", NONE, 1.0, case.liars))
-        if honest is None:
+        seeds = tuple(int(row["seed"]) for row in mine)
+        alone = [row for row in rows.get(Case(case.task, "", NONE, 1.0, case.liars), ()) if row["seed"] in seeds]
+        if not alone:
             continue
-        seeds = {row["seed"] for row in mine}
-        alone = [row for row in honest if row["seed"] in seeds]
         start, end = (float(np.median([float(row[name]) for row in alone])) for name in ("start", "value"))
         values = tuple(float(row["value"]) for row in mine)
-        found.append(Score(case, tuple((value - start) / (end - start) for value in values), values))
+        found.append(Score(case, tuple((value - start) / (end - start) for value in values), values, seeds))
     return found
 
 
@@ -259,8 +259,8 @@ def cells_table(found: Sequence[Score]) -> Table:
     return table("task attack defence seconds_of_a_liar liars score lowest highest seeds", rows)
 
 
-def runs_table(choices: Choices, found: Sequence[Score]) -> Table:
-    rows = [(*s.case, *row) for s in found for row in zip(seeds_of(choices, s.case), s.values, s.scores, strict=True)]
+def runs_table(found: Sequence[Score]) -> Table:
+    rows = [(*s.case, *row) for s in found for row in zip(s.seeds, s.values, s.scores, strict=True)]
     return table("task attack defence seconds_of_a_liar liars seed value score", rows)
 
 
@@ -325,7 +325,7 @@ def outcome(choices: Choices) -> Outcome:
         verdicts=tuple(judge(found, choices)),
         tables={
             "adversaries": cells_table(found),
-            "adversaries-runs": runs_table(choices, found),
+            "adversaries-runs": runs_table(found),
             "adversaries-likeness": likeness_table(choices),
         },
         pictures=(
