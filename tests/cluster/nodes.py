@@ -52,7 +52,18 @@ class Nodes:
         wait_until(lambda: not any(alive(process) for process in left), what="the nodes are gone")
 
     def _add(self, **settings: Any) -> Any:
-        return self._cluster.add_node(node_ip_address="127.0.0.1", object_store_memory=STORE_BYTES, **settings)
+        """Ray picks ports which another test may take meanwhile: a node that does not come up is tried again."""
+        for last in (False, False, True):
+            before = set(children(os.getpid()))
+            try:
+                return self._cluster.add_node(node_ip_address="127.0.0.1", object_store_memory=STORE_BYTES, **settings)
+            except Exception as error:
+                for process in set(children(os.getpid())) - before:
+                    with contextlib.suppress(psutil.NoSuchProcess):
+                        process.kill()
+                if last or "timed out during startup" not in str(error):
+                    self.close()
+                    raise
 
 
 @contextlib.contextmanager
