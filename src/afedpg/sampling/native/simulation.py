@@ -64,6 +64,8 @@ def body_of(env: Environment) -> Body | str:
     if task is None:
         return f"no compiled task is known for {kind.__module__}.{kind.__qualname__}"
     problem = mujoco_library.load() or _difference(layer, task)
+    if problem is None:
+        mujoco_library.skip_islands(layer.model)
     return problem or Body(task, layer, _world(layer), _simulation(layer, task, time_limit(env) or UNLIMITED))
 
 
