@@ -90,7 +90,7 @@ class Case(NamedTuple):
 
 @dataclass(frozen=True)
 class Trial(_Kept):
-    columns = "seed start value gradients"
+    columns = "seed start value"
 
     plan: Plan
     case: Case
@@ -113,7 +113,7 @@ class Trial(_Kept):
         )  # fmt: skip
 
     def measure(self) -> tuple[float, ...]:
-        """What theta is worth at the start and in the end, and how many contributions were used."""
+        """What theta is worth at the start and in the end."""
         config, own = self.settings.config, self.settings.own()
         workload, _, server = prepare(config, own)
         before = workload.evaluate(server.theta.astype(np.float32), {}, 0)[0].mean
@@ -121,8 +121,8 @@ class Trial(_Kept):
             try:
                 result = run(config, own, workers=1)
             except DeadEnd:  # theta is where every contribution is refused
-                return self.seed, before, -math.inf, 0
-        return self.seed, before, result.evaluations[0].mean, result.gradients
+                return self.seed, before, -math.inf
+        return self.seed, before, result.evaluations[0].mean
 
 
 @dataclass(frozen=True)
