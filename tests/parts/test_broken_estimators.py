@@ -176,6 +176,23 @@ def test_a_rollout_that_it_keeps_stays_what_it_was() -> None:
     assert lengths("native") == lengths("gymnasium")
 
 
+class Widens(Estimator):
+    """Its table has a column more after every report, so agents of different speeds have tables of different widths."""
+
+    def start(self, tools, generator):
+        return {"table": np.zeros((2, 1))}
+
+    def estimate(self, tools, state, task, rollout):
+        table = np.zeros((2, state["table"].shape[1] + 1))
+        return {"table": table}, Contribution(np.ones(P, np.float32))
+
+
+def test_states_that_no_checkpoint_could_hold(tmp_path: Path) -> None:
+    said = r"^estimator: 'table' of the agent's state is .* for agent 0 and .* for agent 1; it needs one type"
+    with pytest.raises(AfedpgError, match=said):
+        train("CartPole-v1", estimator=Widens(), **SETTINGS | {"iterations": 5}, out=tmp_path / "run")
+
+
 class Counts(Estimator):
     """In a scalar of numpy's."""
 

@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
+from afedpg.errors import BrokenPart
 from afedpg.messages import AgentState
 from afedpg.record import checkpoint
 from afedpg.record.states import stack_states, unstack_states
@@ -75,5 +76,5 @@ def test_an_unstacked_state_owns_its_memory() -> None:
     ],
 )
 def test_what_does_not_fit_together_is_named(one: Any, other: Any) -> None:
-    with pytest.raises(ValueError, match=r"state 'critic' is .* for agent 0 but .* for agent 2"):
+    with pytest.raises(BrokenPart, match=r"'critic' of the agent's state is .* for agent 0 and .* for agent 2"):
         stack_states([{"critic": one}, {}, {"critic": other}])

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from afedpg.errors import BrokenPart
 from afedpg.messages import AgentState
 
 
@@ -59,7 +60,7 @@ def _check(key: str, holders: list[int], arrays: list[NDArray[Any]]) -> None:
     for agent, array in zip(holders, arrays, strict=True):
         rest = array.shape[1:] == first.shape[1:] and array.ndim == first.ndim
         if array.dtype != first.dtype or not rest:
-            raise ValueError(
-                f"state '{key}' is {first.dtype}{list(first.shape)} for agent {holders[0]} but "
-                f"{array.dtype}{list(array.shape)} for agent {agent}; they need one type and one shape past axis 0"
+            raise BrokenPart(
+                f"estimator: '{key}' of the agent's state is {first.dtype}{list(first.shape)} for agent {holders[0]} and "
+                f"{array.dtype}{list(array.shape)} for agent {agent}; it needs one type and one shape past axis 0"
             )
