@@ -15,14 +15,14 @@ from afedpg.server.aggregators import Aggregator, Keep, Use
 class Median(Aggregator):
     """The median over agents of the last contribution of each, at every arrival."""
 
-    least: int = option(3, "agents that must have answered before the first step", at_least=1, at_most=1 << 20)
+    least: int = option(3, "agents whose contributions a median is made of at least", at_least=1, at_most=1 << 20)
 
     def vectors(self, agents):
         return agents
 
     def take(self, given, memory, here):
         memory.slots[given.agent] = given.vector.astype(np.float64)
-        if len(memory.slots) < self.least:
+        if len(memory.slots) < min(self.least, len(here.agents)):
             memory.kept.append(given)
             return Keep()
         reports = [*memory.kept, given]

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import traceback
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from afedpg.errors import BrokenPart, ConfigError
+from afedpg.errors import AfedpgError, BrokenPart, ConfigError
 
 T = TypeVar("T")
 STORED = "an array of numbers"
+_INSTALLED = ("site-packages", str(Path(__file__).parent))
 _READ_ONLY = "read-only"  # in what numpy says of a write to such an array
 
 
@@ -42,17 +45,24 @@ def read_only(array: NDArray[Any]) -> NDArray[Any]:
 
 
 def asked(whose: str, method: Callable[..., T], *given: Any) -> T:
-    """The part's answer. Where it writes to what it is given, the line that does so."""
+    """The part's answer. Where its code fails, or writes to what it is given, one line that names the place."""
     try:
         return method(*given)
-    except ValueError as error:
-        if _READ_ONLY not in str(error):
-            raise
-        trace = error.__traceback__
-        while trace is not None and trace.tb_next is not None:
-            trace = trace.tb_next
-        place = "" if trace is None else f" ({trace.tb_frame.f_code.co_filename}, line {trace.tb_lineno})"
-        raise BrokenPart(f"{whose} writes to an array that it may only read{place}; copy it first") from error
+    except AfedpgError:
+        raise
+    except Exception as error:
+        place = _place(error)
+        if isinstance(error, ValueError) and _READ_ONLY in str(error):
+            raise BrokenPart(f"{whose} writes to an array that it may only read ({place}); copy it first") from error
+        raise BrokenPart(f"{whose} raised {type(error).__name__}: {error} ({place})") from error
+
+
+def _place(error: Exception) -> str:
+    """The innermost line outside of installed packages: a user's, unless the part is wrong for a library it calls."""
+    frames = traceback.extract_tb(error.__traceback__)
+    own = [frame for frame in frames if not any(folder in frame.filename for folder in _INSTALLED)]
+    last = (own or frames)[-1]
+    return f"{last.filename}, line {last.lineno}"
 
 
 def why_not_stored(array: Any) -> str:

@@ -145,11 +145,11 @@ def _type_name(hint: Any) -> str:
 def describe(name: str, factory: Any) -> str:
     """A part's help: its first line, and a line per parameter."""
     doc = (factory.__doc__ or "").strip().partition("\n")[0]
-    lines = [f"{name:24}{doc}"]
+    lines = [f"{name:23} {doc}"]
     for entry in parameters(factory):
         hint = hints_of(factory)[entry.name]
         told = f"{_type_name(hint)}, default {entry.default}{_bounds(entry.metadata)}"
-        lines.append(f"    {entry.name:20}{entry.metadata['help']} ({told})")
+        lines.append(f"    {entry.name:19} {entry.metadata['help']} ({told})")
     return "\n".join(lines)
 
 

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import traceback
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 import pytest
+from exercises import PARTS
 
 from afedpg import train
 from afedpg.errors import BrokenPart, ConfigError
@@ -51,6 +53,8 @@ def moved_by_itself(direction: Direction, at: At) -> Direction:
         (lambda direction, at: Direction(direction.vector * np.nan), "its step at iteration 3 is not finite"),
         (lambda direction, at: Direction(direction.vector * np.nan, norm=1.0), "its step at iteration 3 is not finite"),
         (lambda direction, at: Direction(direction.vector, np.inf), "its step at iteration 3 is not finite"),
+        (lambda direction, at: at.scalars["fit"], r"raised KeyError: 'fit' \(.*test_broken_rules.py, line \d+\)"),
+        (lambda direction, at: np.linalg.inv(np.zeros((2, 2))), r"raised LinAlgError: .*test_broken_rules.py, line"),
         (scaled_in_place, "writes to an array that it may only read"),
         (moved_by_itself, "writes to an array that it may only read"),
     ],
@@ -58,6 +62,35 @@ def moved_by_itself(direction: Direction, at: At) -> Direction:
 def test_a_step_that_is_none(answer: Any, said: str) -> None:
     with pytest.raises(BrokenPart, match=f"^method: Rule.*{said}"):
         train("lq-bandit", agents=2, iterations=5, method=Rule(answer))
+
+
+def test_python_shows_the_whole_traceback_of_code_that_failed() -> None:
+    with pytest.raises(BrokenPart, match="raised ZeroDivisionError") as caught:
+        train("lq-bandit", agents=2, iterations=5, method=Rule(lambda direction, at: 1 / 0))
+    text = "".join(traceback.format_exception(caught.value))
+    assert "in <lambda>" in text
+    assert "\nZeroDivisionError: division by zero\n" in text
+
+
+@dataclass(frozen=True)
+class Mixes:
+    weight: Any
+
+    def __call__(self, alpha, eta):
+        return replace(afedpg(alpha, eta), mixing=lambda at: self.weight)
+
+
+@pytest.mark.parametrize("weight", [1e30, 1.5, -0.1, np.nan, None])
+def test_a_weight_of_an_agents_values_that_is_none(weight: Any) -> None:
+    with pytest.raises(BrokenPart, match=r"^method: Mixes: mixing gave .* at iteration 0, not a number from 0 to 1"):
+        train(
+            "CartPole-v1",
+            method=Mixes(weight),
+            estimator=f"{PARTS}/shared_value.py:SharedValue",
+            agents=1,
+            iterations=2,
+            steps=16,
+        )
 
 
 @dataclass(frozen=True)

@@ -233,6 +233,16 @@ def test_the_command_prints_every_part_and_its_parameters(capsys: pytest.Capture
     assert "epochs" in told["estimator"]["clipped"]
 
 
+def test_the_command_refuses_a_part_that_no_run_would_take(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "a_file_whose_name_is_long.py"
+    file.write_text("from dataclasses import dataclass\n@dataclass\nclass Own:\n    'Its text.'\n    size: int = 3\n")
+    assert main(["parts", "codec", f"{file}:Own"]) == 2
+    assert "Own: the field size is no parameter; declare it as size" in capsys.readouterr().err
+    file.write_text("class Own:\n    'Its text.'\n")
+    assert main(["parts", "codec", f"{file}:Own"]) == 0
+    assert f"{file}:Own Its text." in capsys.readouterr().out
+
+
 def test_the_command_describes_a_part_of_ones_own(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["parts", "method", f"{FILES}/damped.py:Damped"]) == 0
     shown = capsys.readouterr().out

@@ -32,7 +32,7 @@ def add_commands(commands: Any) -> None:
 
 
 def _parts(options: argparse.Namespace) -> int:
-    from afedpg.parts import describe, helps, load, parse
+    from afedpg.parts import check_fields, describe, helps, load, parse
 
     if options.kind is not None and options.kind not in KINDS:
         raise ConfigError(f"kind: unknown '{options.kind}'; choose from {', '.join(KINDS)}")
@@ -44,6 +44,8 @@ def _parts(options: argparse.Namespace) -> int:
             if not file and name not in shipped:
                 raise ConfigError(f"{kind}: unknown '{name}'; choose from {', '.join(shipped)}, or give FILE.py:NAME")
             shipped = {options.name: load(kind, file, name) if file else shipped[name]}
+            if file:
+                check_fields(kind, name, shipped[options.name])
         found[kind] = dict(shipped)
     if options.json:
         print(json.dumps({kind: {name: helps(part) for name, part in of.items()} for kind, of in found.items()}))

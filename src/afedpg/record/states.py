@@ -61,6 +61,6 @@ def _check(key: str, holders: list[int], arrays: list[NDArray[Any]]) -> None:
         rest = array.shape[1:] == first.shape[1:] and array.ndim == first.ndim
         if array.dtype != first.dtype or not rest:
             raise BrokenPart(
-                f"estimator: '{key}' of the agent's state is {first.dtype}{list(first.shape)} for agent {holders[0]} and "
-                f"{array.dtype}{list(array.shape)} for agent {agent}; it needs one type and one shape past axis 0"
+                f"estimator: '{key}' of the agent's state is {first.dtype}{list(first.shape)} for agent {holders[0]} "
+                f"and {array.dtype}{list(array.shape)} for agent {agent}; it needs one type and one shape past axis 0"
             )

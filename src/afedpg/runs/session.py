@@ -80,7 +80,10 @@ class Session:
         except AfedpgError as error:
             if self.engine.consistent and not self.federation.open_round:  # else the last checkpoint stands
                 self._checkpoint()
-            raise self._with_hint(error) from error
+            told = self._with_hint(error)
+            if told is error:
+                raise
+            raise told from error
         finally:
             self.watchers.ended(result)
         return result
@@ -186,7 +189,9 @@ class Session:
             return error
         where = f"{error} after gradient {server.gradients} of {self.config.gradients}"
         if isinstance(error, DeadEnd):
-            return DeadEnd(f"{where}; resuming would bring the same, start again with other settings")
+            return DeadEnd(
+                f"{where}; resuming would bring the same until its cause is mended, or start again with other settings"
+            )
         if isinstance(error, BrokenPart):
             return BrokenPart(f"{where}; correct its code, then go on with: afedpg resume {recorder.folder.path}")
         text = f"{where}; go on with: afedpg resume {recorder.folder.path}"

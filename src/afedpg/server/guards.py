@@ -44,7 +44,7 @@ class GuardedAggregator(Aggregator):
         self._shown: tuple[Vector, Vector] | None = None  # theta, and the same to be read only
 
     def start(self, parameters: int) -> dict[str, NDArray[Any]]:
-        return _started(f"{self._whose}: start", self.inner.start(parameters))
+        return _started(f"{self._whose}: start", asked(self._whose, self.inner.start, parameters))
 
     def vectors(self, agents: int) -> int:
         return self.inner.vectors(agents)
@@ -53,7 +53,7 @@ class GuardedAggregator(Aggregator):
         return self.inner.contributions(agents)
 
     def suspicions(self, memory: Memory) -> dict[int, float]:
-        found = self.inner.suspicions(memory)
+        found = asked(self._whose, self.inner.suspicions, memory)
         if not isinstance(found, dict):
             raise BrokenPart(f"{self._whose}: suspicions gave {found!r}, not a dict of numbers by agent")
         return found
@@ -148,7 +148,7 @@ class GuardedStep:
     whose: str  # the rule's name, as a message begins
 
     def buffers(self, size: int) -> dict[str, Vector]:
-        return _started(f"{self.whose}: buffers", self.inner.buffers(size))
+        return _started(f"{self.whose}: buffers", asked(self.whose, self.inner.buffers, size))
 
     def update(self, direction: Direction, buffers: Mapping[str, Vector], at: At) -> Direction:
         shown = direction._replace(vector=read_only(direction.vector))
@@ -167,11 +167,14 @@ class GuardedNumber:
 
     inner: Callable[[At], float]
     whose: str  # the rule's name and the method's, as a message begins
+    share: bool = False  # between 0 and 1
 
     def __call__(self, at: At) -> float:
         number = asked(self.whose, self.inner, _reading(at))
-        if not isinstance(number, Real) or not math.isfinite(number):
-            raise BrokenPart(f"{self.whose} gave {number!r} at iteration {at.iteration}, not a finite number")
+        known = isinstance(number, Real) and math.isfinite(number)
+        if not known or (self.share and not 0 <= number <= 1):
+            asked_for = "a number from 0 to 1" if self.share else "a finite number"
+            raise BrokenPart(f"{self.whose} gave {number!r} at iteration {at.iteration}, not {asked_for}")
         return float(number)
 
     def stretch(self, at: At) -> float:

@@ -126,7 +126,7 @@ def make_rule(
                 rule,
                 step=GuardedStep(rule.step, whose),
                 broadcast=GuardedNumber(rule.broadcast.stretch, f"{whose}: stretch"),
-                mixing=GuardedNumber(rule.mixing, f"{whose}: mixing"),
+                mixing=GuardedNumber(rule.mixing, f"{whose}: mixing", share=True),
             )
         chosen = rule.aggregator if aggregator is None else aggregator
         return replace(rule, aggregator=guarded(chosen), exchange=exchange)

@@ -70,7 +70,9 @@ def estimated(
     if is_own(estimator):
         state = {key: read_only(array) for key, array in state.items()}
         task = task._replace(theta=read_only(task.theta))
-    answer = asked(whose, estimator.estimate, tools, state, task, rollout)
+        answer = asked(whose, estimator.estimate, tools, state, task, rollout)
+    else:
+        answer = estimator.estimate(tools, state, task, rollout)
     if not (isinstance(answer, tuple) and len(answer) == 2 and isinstance(answer[1], Contribution)):
         kinds = [type(part).__name__ for part in answer] if isinstance(answer, tuple) else [type(answer).__name__]
         raise BrokenPart(f"{whose}: estimate returned {', '.join(kinds)}, not (new arrays, Contribution)")
