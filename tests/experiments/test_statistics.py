@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 
 import numpy as np
@@ -14,10 +15,12 @@ from afedpg.experiments.statistics import (
     bootstrap,
     expanded_tail,
     falls_to,
+    interquartile_mean,
     mean_slope,
     reaches,
     running_mean,
     slope,
+    stratified_bootstrap,
     t_interval,
 )  # fmt: skip
 from afedpg.student import t_quantile
@@ -106,6 +109,48 @@ def test_a_bootstrap_keeps_what_is_infinite() -> None:
     """One seed of eight never arrives: its resamples are infinite, and more than a tail of them has it."""
     found = bootstrap(np.array([1.0] * 7 + [math.inf]), mean_of, seed=0)
     assert (found.low, found.high) == (1.0, math.inf)
+
+
+@pytest.mark.parametrize("count", range(1, 13))
+def test_an_interquartile_mean_leaves_whole_values_out(count: int) -> None:
+    """One value after the other is taken away, from either end, as long as no more than a quarter is gone."""
+    values = np.random.default_rng(count).standard_normal(count)
+    left = sorted(values.tolist())
+    while 4 * ((count - len(left)) / 2 + 1) <= count:
+        left.remove(min(left))
+        left.remove(max(left))
+    assert interquartile_mean(values) == pytest.approx(sum(left) / len(left))
+
+
+def test_the_interquartile_mean_of_eight_by_hand() -> None:
+    assert interquartile_mean(np.array([100.0, 3.0, 1.0, 2.0, -50.0, 4.0, 5.0, 0.0])) == 2.5
+
+
+def test_a_stratified_bootstrap_is_that_of_every_resample_there_is() -> None:
+    """All 2^2 3^3 of them, each as likely: their quantiles, up to what 2,000 draws miss."""
+    strata = [np.array([0.0, 10.0]), np.array([1.0, 2.0, 6.0])]
+
+    def ratio(samples) -> float:
+        return float(np.mean(samples[0]) - 3 * np.mean(samples[1]))
+
+    every = sorted(
+        ratio((first, second))
+        for first in itertools.product(strata[0], repeat=2)
+        for second in itertools.product(strata[1], repeat=3)
+    )
+    found = stratified_bootstrap(strata, ratio, seed=0)
+    assert found.value == ratio(strata) == -4.0
+    for end, share in ((found.low, 0.025), (found.high, 0.975)):
+        below = sum(value < end - 1e-9 for value in every) / len(every)
+        up_to = sum(value <= end + 1e-9 for value in every) / len(every)
+        assert below - 0.012 <= share <= up_to + 0.012
+    assert found == stratified_bootstrap(strata, ratio, seed=0)
+
+
+def test_strata_are_resampled_each_by_itself() -> None:
+    """What differs between strata alone has no width; a sample of both together would have one."""
+    strata = [np.full(4, 1.0), np.full(6, 100.0)]
+    assert stratified_bootstrap(strata, lambda samples: float(np.concatenate(samples).mean()), 0) == (60.4,) * 3
 
 
 def test_an_interval_speaks_only_if_all_of_it_is_on_one_side() -> None:

@@ -34,7 +34,7 @@ SUITABLE = {  # the methods each experiment can show
 }
 TEAMS = dict.fromkeys(("sample-speedup", "long-runs"), (1, 2, 4, 8))  # where the number of agents is what varies
 STUDIES = {  # of figures that are made of several
-    "learners": ("tasks", "long", "alone", "teams", "discount", "parts", "liars", "plain", "defaults"),
+    "learners": ("tasks", "long", "alone", "teams", "discount", "parts", "liars", "plain", "defaults", "bar"),
 }
 BESIDE = {"heterogeneity": "fedpg"}  # there in any case: what the others are compared with
 MOST_SEEDS = 10_000  # a run each

@@ -91,7 +91,7 @@ class KeptRun(RunJob):
     key: Key
 
     def path(self, out: Path) -> Path:
-        return out / "curves" / f"{self.name}.csv"
+        return kept_at(out, self.name)
 
     def finished(self, out: Path) -> bool:
         return self.path(out).is_file()
@@ -99,17 +99,27 @@ class KeptRun(RunJob):
     def perform(self, out: Path, workers: int, progress: Progress) -> None:
         if not super().finished(out):
             super().perform(out, workers, progress)
-        curve = read_curve(self.key, self, out)
-        rows = zip(curve.samples, curve.seconds, curve.returns, curve.episodes, strict=True)
-        table(KEPT, rows).write(self.path(out))
+        keep(read_curve(self.key, self, out), self.path(out))
 
     def curve(self, out: Path) -> Curve:
-        try:
-            kept = read(self.path(out))
-            samples, seconds, returns, episodes = (kept.numbers(name) for name in KEPT.split())
-            return Curve(self.key, self.settings.config.seed, samples, seconds, returns, episodes.astype(np.int64))
-        except (ValueError, IndexError) as error:  # it may have come from anywhere
-            raise AfedpgError(f"{self.path(out)} is no curve; remove it, and it is computed again") from error
+        return read_kept(self.path(out), self.key, self.settings.config.seed)
+
+
+def kept_at(out: Path, name: str) -> Path:
+    return out / "curves" / f"{name}.csv"
+
+
+def keep(curve: Curve, path: Path) -> None:
+    table(KEPT, zip(curve.samples, curve.seconds, curve.returns, curve.episodes, strict=True)).write(path)
+
+
+def read_kept(path: Path, key: Key, seed: int) -> Curve:
+    try:
+        kept = read(path)
+        samples, seconds, returns, episodes = (kept.numbers(name) for name in KEPT.split())
+        return Curve(key, seed, samples, seconds, returns, episodes.astype(np.int64))
+    except (ValueError, IndexError) as error:  # it may have come from anywhere
+        raise AfedpgError(f"{path} is no curve; remove it, and it is computed again") from error
 
 
 def read_evaluated(key: Key, run: RunJob, out: Path) -> list[Evaluated]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
+from afedpg.experiments.bar_runs import PPO, RANDOM, BarRun, PpoRun, RandomRun, check_installed
 from afedpg.experiments.choices import Choices, Method
 from afedpg.experiments.curves import KeptRun, Key
 from afedpg.experiments.jobs import Plan
@@ -28,6 +29,11 @@ LIES: dict[str, dict[str, Any]] = {  # of the fastest of the agents, which is he
 LIES = {name: {"estimator": "clipped", **lie, "attackers": (0,)} for name, lie in LIES.items()}
 LIES |= {f"{name}, bounded": {**lie, "aggregator": "bounded"} for name, lie in LIES.items()}
 PLAIN = "afedpg, tanh and a linear mean"
+BAR: dict[str, tuple[Method, type[BarRun]]] = {  # what ours is measured by
+    "PPO of Stable-Baselines3": (PPO, PpoRun),
+    "random actions": (RANDOM, RandomRun),
+}
+RANDOM_SAMPLES = 100_000  # a tenth of them where not all is run
 VARIANTS = {"": {}, **PARTS, **LIES, PLAIN: {"activation": "tanh", "mean": "linear"}}
 
 
@@ -40,10 +46,12 @@ class Cell(NamedTuple):
     spread: float
     samples: int  # of all agents together
     seeds: tuple[int, ...]
-    variant: str = ""  # one of VARIANTS
+    variant: str = ""  # one of VARIANTS, or of BAR
 
     @property
     def method(self) -> Method:
+        if self.variant in BAR:
+            return BAR[self.variant][0]
         return Method("afedpg") if self.variant == PLAIN else METHOD
 
     @property
@@ -78,12 +86,21 @@ def cells(choices: Choices) -> list[Cell]:
         "Pusher-v5": MILLION, "MountainCarContinuous-v0": 300_000,
     }  # fmt: skip
     found += [Cell("defaults", task, 8, 4.0, samples, tuple(ten)) for task, samples in others.items()]
+    found += [_bar(task, variant) for task in TASKS for variant in BAR]
     if choices.scale == "smoke":
-        few = (*(("tasks", task) for task in choices.pick_tasks(("hopper",))), ("defaults", "CartPole-v1"))
+        small = ("tasks", "bar") if "bar" in choices.studies else ("tasks",)  # the bar needs a package: if it is named
+        few = [(study, task) for study in small for task in choices.pick_tasks(("hopper",))]
+        few.append(("defaults", "CartPole-v1"))
         found = [cell for cell in found if cell[:2] in few]
     found = [cell for cell in found if not choices.tasks or cell.task in choices.tasks]
     found = [cell for cell in found if not choices.studies or cell.study in choices.studies]
-    return [cell._replace(seeds=_chosen(choices, cell.seeds)) for cell in found]
+    return [cell._replace(seeds=_chosen(choices, cell.seeds)) if cell.method != RANDOM else cell for cell in found]
+
+
+def _bar(task: str, variant: str) -> Cell:
+    """PPO on five seeds. Random actions have one: so many episodes are known well enough, whichever seeds are named."""
+    samples, seeds = (RANDOM_SAMPLES, 1) if BAR[variant][0] == RANDOM else (MILLION, 5)
+    return Cell("bar", task, 1, 1.0, samples, tuple(range(seeds)), variant)
 
 
 def _chosen(choices: Choices, seeds: tuple[int, ...]) -> tuple[int, ...]:
@@ -91,9 +108,12 @@ def _chosen(choices: Choices, seeds: tuple[int, ...]) -> tuple[int, ...]:
     return named if choices.scale == "full" else named[:2]
 
 
-def runs(choices: Choices) -> list[tuple[Cell, KeptRun]]:
-    found = []
+def runs(choices: Choices) -> list[tuple[Cell, KeptRun | BarRun]]:
+    found: list[tuple[Cell, KeptRun | BarRun]] = []
     for cell in cells(choices):
+        if cell.variant in BAR:
+            found += [(cell, _bar_run(choices, cell, seed)) for seed in cell.seeds]
+            continue
         plan = Plan(choices, "tuned" if cell.variant == PLAIN else "ppo", {"evaluate_kind": "both"})
         for seed in cell.seeds:
             more: dict[str, Any] = {"timing": "linear", "spread": cell.spread, **VARIANTS[cell.variant]}
@@ -107,5 +127,15 @@ def runs(choices: Choices) -> list[tuple[Cell, KeptRun]]:
     return found
 
 
-def jobs(choices: Choices) -> Sequence[KeptRun]:
-    return [run for _, run in runs(choices) if not choices.finished_only or run.finished(choices.out)]
+def _bar_run(choices: Choices, cell: Cell, seed: int) -> BarRun:
+    method, kind = BAR[cell.variant]
+    share = max(0.1, SHARE[choices.scale]) if method == RANDOM else SHARE[choices.scale]
+    return kind(cell.task, Key(cell.label, method, cell.agents), seed, int(cell.samples * share))
+
+
+def jobs(choices: Choices) -> Sequence[KeptRun | BarRun]:
+    every = [run for _, run in runs(choices)]
+    if choices.finished_only:
+        return [run for run in every if run.finished(choices.out)]
+    check_installed([run for run in every if isinstance(run, BarRun) and not run.finished(choices.out)])
+    return every

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import takewhile
 
 import numpy as np
 from matplotlib.figure import Figure
 
 from afedpg import plotting
+from afedpg.experiments import bar
+from afedpg.experiments.bar_runs import FIXED, PPO, RANDOM, BarRun
 from afedpg.experiments.choices import Choices
 from afedpg.experiments.curves import Curve, KeptRun, curves_table, over_samples, smoothed, window_of
-from afedpg.experiments.learner_runs import CONSTANT, METHOD, Cell, jobs, runs
+from afedpg.experiments.learner_runs import CONSTANT, METHOD, TASKS, Cell, jobs, runs
 from afedpg.experiments.outcome import Outcome, Picture, Verdict, rule
 from afedpg.experiments.statistics import Interval, known_mean, reaches, running_mean, t_interval
 from afedpg.experiments.tables import Table, table
@@ -28,7 +30,7 @@ ASKED = {  # study, task -> mean training return over the last 5%
 SOLVED = {  # without a preset: what at least 9 of 10 seeds must reach
     "CartPole-v1": 475, "Acrobot-v1": -100, "Pendulum-v1": -250, "Reacher-v5": -7, "Pusher-v5": -45,
 }  # fmt: skip
-SEVERAL = ("teams", "discount", "parts", "liars")  # studies with more than one row per task
+SEVERAL = ("teams", "discount", "parts", "liars", "bar")  # studies with more than one row per task
 FEWEST, FIVE = 3, 5  # seeds of a row; of a mean that is asked for, where so many are planned
 LEFT_BEHIND = 0.5  # of the median
 WORST_CELL, WORST_LARGE = 0.7, 0.6  # of the best cell; with 32 agents
@@ -52,14 +54,14 @@ class Row:
 
 def rows(choices: Choices) -> list[Row]:
     """A cell's first seeds, as far as every one is there: none is left out that a later one stands for."""
-    found: dict[Cell, list[KeptRun]] = {}
+    found: dict[Cell, list[KeptRun | BarRun]] = {}
     for cell, run in runs(choices):
         found.setdefault(cell, []).append(run)
     there = {cell: list(takewhile(lambda run: run.finished(choices.out), mine)) for cell, mine in found.items()}
     return [_row(cell, mine, choices) for cell, mine in there.items() if len(mine) >= min(FEWEST, len(found[cell])) > 0]
 
 
-def _row(cell: Cell, mine: Sequence[KeptRun], choices: Choices) -> Row:
+def _row(cell: Cell, mine: Sequence[KeptRun | BarRun], choices: Choices) -> Row:
     curves = tuple(run.curve(choices.out) for run in mine)
     return Row(cell, tuple(_end(curve) for curve in curves), curves)
 
@@ -81,7 +83,7 @@ def judge(found: Sequence[Row]) -> list[Verdict]:
     for task in ("hopper", "walker2d"):
         if {("alone", task), ("tasks", task)} <= by.keys():
             verdicts += _cost(by["alone", task], by["tasks", task])
-    return verdicts + _teams(found) + _lies(found)
+    return verdicts + _teams(found) + _lies(found) + _bar(found)
 
 
 def _reaches(row: Row, asked: float) -> Verdict:
@@ -175,6 +177,25 @@ def _lies(found: Sequence[Row]) -> list[Verdict]:
     return verdicts
 
 
+def _bar(found: Sequence[Row]) -> list[Verdict]:
+    """On the seeds that ours and PPO both have."""
+    ours, theirs, random = (
+        {row.cell.task: _by_seed(row) for row in found if (row.cell.study, row.cell.method) == which}
+        for which in (("tasks", METHOD), ("bar", PPO), ("bar", RANDOM))
+    )
+    contests = []
+    for task in (task for task in TASKS if task in ours and task in theirs and task in random):
+        seeds = [seed for seed in theirs[task] if seed in ours[task]]
+        mine, others = (np.array([side[task][seed] for seed in seeds]) for side in (ours, theirs))
+        if seeds:
+            contests.append(bar.Contest(task, mine, others, float(np.mean(list(random[task].values())))))
+    return [bar.judge(contests, TASKS)] if theirs else []
+
+
+def _by_seed(row: Row) -> dict[int, float]:
+    return {curve.seed: value for curve, value in zip(row.curves, row.returns, strict=True)}
+
+
 def returns_table(found: Sequence[Row]) -> Table:
     return table(
         "study task agents spread samples variant seed training_return",
@@ -192,25 +213,39 @@ def means_table(found: Sequence[Row]) -> Table:
 
 
 def draw(shown: Sequence[Row]) -> Figure:
-    figure, axes = plotting.panels(-(-len(shown) // 3), 3)
-    for panel, row in zip(axes.flat, shown, strict=False):
-        over_samples([smoothed(curve) for curve in row.curves]).draw(panel, plotting.BLUE, "afedppo")
-        panel.set_title(f"{row.cell.task}, {row.cell.samples / 1e6:g}M")
+    """A panel per task and number of samples; PPO's curve beside ours where it is there."""
+    by: dict[str, list[Row]] = {}
+    for row in shown:
+        by.setdefault(f"{row.cell.task}, {row.cell.samples / 1e6:g}M", []).append(row)
+    figure, axes = plotting.panels(-(-len(by) // 3), 3)
+    for panel, (title, mine) in zip(axes.flat, by.items(), strict=False):
+        for row in mine:
+            color, line = (plotting.BLUE, "-") if row.cell.method == METHOD else (plotting.VERMILION, "--")
+            mean = over_samples([smoothed(curve) for curve in row.curves])
+            replace(mean, x=mean.x * row.cell.agents).draw(panel, color, row.cell.variant or METHOD.label, line)
+        panel.set_title(title)
         plotting.thousands(panel)
-        panel.set_xlabel("samples per agent")
-    for panel in axes.flat[len(shown) :]:
+        panel.set_xlabel("samples of all agents")
+    for panel in axes.flat[len(by) :]:
         panel.set_axis_off()
+    plotting.legend_below(figure, 2)
     return figure  # type: ignore[no-any-return]
 
 
 def outcome(choices: Choices) -> Outcome:
     found = rows(choices)
-    shown = [row for row in found if row.cell.study in ("tasks", "long")]
+    with_bar = any(row.cell.study == "bar" for row in found)
+    shown = [row for row in found if row.cell.study in ("tasks", "long") or row.cell.method == PPO]
     caption = "Return of training episodes: mean of the seeds and 95% band, smoothed over 5%."
     return Outcome(
         title=TITLE,
         text="Eight asynchronous agents at speeds 4:1 unless said otherwise; samples are those of all agents together. "
-        "Settings were chosen on seeds 100 to 102.",
+        "Settings were chosen on seeds 100 to 102."
+        + (
+            " PPO of Stable-Baselines3 has Tianshou's settings, chosen before any run and not tuned."
+            if with_bar
+            else ""
+        ),
         verdicts=tuple(judge(found)),
         tables={
             "learners": curves_table([curve for row in found for curve in row.curves]),
@@ -219,5 +254,6 @@ def outcome(choices: Choices) -> Outcome:
         },
         pictures=(Picture("learners", caption, lambda: draw(shown)),) if shown else (),
         shown=("learners-means",),
-        settings={"method": METHOD.name, "preset": "ppo where a task has one"},
+        settings={"method": METHOD.name, "preset": "ppo where a task has one"}
+        | ({PPO.name: [f"{name}: {value}" for name, value in FIXED.items()]} if with_bar else {}),
     )

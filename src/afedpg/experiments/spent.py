@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import importlib.metadata
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
@@ -17,12 +18,14 @@ FILE = "spent.csv"
 @contextmanager
 def noting(out: Path) -> Iterator[Callable[[Job, float], None]]:
     """Gives what writes a line: the job, the real seconds it took or took until it was interrupted, the versions."""
-    made_with = _words(current_versions())
+    usual = current_versions()
     with (out / FILE).open("a", newline="") as file:
         writer = csv.writer(file, lineterminator="\n")
 
         def note(job: Job, seconds: float) -> None:
-            writer.writerow((job.name, f"{seconds:.2f}", made_with))
+            # A job may need what runs do without, and what only it was made with is told of it alone.
+            more = {name: importlib.metadata.version(name) for name in getattr(job, "packages", ())}
+            writer.writerow((job.name, f"{seconds:.2f}", _words(usual | more)))
             file.flush()
 
         yield note

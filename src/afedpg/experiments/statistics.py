@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -77,6 +77,28 @@ def expanded_tail(count: int) -> float:
     About the Bootstrap", 2015). No bootstrap reaches beyond its data: with 4 seeds it covers at most 1 - 2/2^4 = 88%.
     """
     return math.erfc(math.sqrt(count / (count - 1)) * t_quantile(count - 1) / math.sqrt(2)) / 2
+
+
+def interquartile_mean(values: Vector) -> float:
+    """The mean without the lowest and the highest quarter, each rounded down to whole values (Agarwal et al. 2021)."""
+    cut = len(values) // 4
+    return float(np.mean(np.sort(values)[cut : len(values) - cut]))
+
+
+def stratified_bootstrap(
+    strata: Sequence[Vector], statistic: Callable[[Sequence[Vector]], float], seed: int
+) -> Interval:
+    """A statistic of several samples, each resampled by itself, with the percentile interval of Agarwal et al. 2021.
+
+    The tails are 2.5% as theirs are, not expanded: with few values per stratum the interval is somewhat narrow.
+    """
+    generator = np.random.default_rng(seed)
+    draws = [
+        statistic([stratum[generator.integers(len(stratum), size=len(stratum))] for stratum in strata])
+        for _ in range(RESAMPLES)
+    ]
+    low, high = np.quantile(draws, [0.025, 0.975])
+    return Interval(statistic(strata), float(low), float(high))
 
 
 def slope(x: Vector, y: Vector) -> float:
