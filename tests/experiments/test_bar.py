@@ -202,10 +202,10 @@ def row(study: str, variant: str, returns: list[float], first: int = 0) -> learn
 
 def test_ours_is_compared_on_the_seeds_of_the_bar() -> None:
     ours = row("tasks", "", [100.0, 200.0, 300.0, 900.0, 900.0])
-    theirs, random = (row("bar", name, returns) for name, returns in zip(BAR, ([200.0] * 3, [0.0]), strict=True))
+    theirs, random = (row("bar", name, returns) for name, returns in zip(BAR, ([400.0] * 3, [0.0]), strict=True))
     (found,) = (verdict for verdict in learners.judge([ours, theirs, random]) if "Baselines3" in verdict.claim)
     assert found.verdict == "not enough data"
-    assert "hopper 1.00 (200 against 200, random 0; 3 seeds)" in found.statistic
+    assert "hopper 0.50 (200 against 400, random 0; 3 seeds)" in found.statistic
     assert not [verdict for verdict in learners.judge([ours]) if "Baselines3" in verdict.claim]
     (alone,) = learners.judge([theirs, random])
     assert alone.statistic == "no task has both, and random actions"
