@@ -370,6 +370,12 @@ def test_a_setting_of_the_wrong_kind_in_a_file_is_named(capsys, empty_folder):
     ("arguments", "words"),
     [
         (["--hidden", "abc"], "'abc' is not like 64,64"),
+        (["--hidden", "64,x"], "'64,x' is not like 64,64"),
+        (["--hidden", "x"], "'x' is not like 64,64"),
+        (["--hidden", "64,,32"], "'64,,32' is not like 64,64"),
+        (["--hidden", "64,"], "'64,' is not like 64,64"),
+        (["--silent", "1,b"], "'1,b' is not like 64,64"),
+        (["--speeds", "1,x,3"], "'1,x,3' is not like 1,0.5"),
         (["--env-kwargs", "map_name=8x8"], "values are written as in TOML"),
         (["--codec", "float32:k=" + "1" * 5000], "is not like key=value,other=value"),
         (["--env-kwargs", "steps=" + "1" * 5000], "values are written as in TOML"),

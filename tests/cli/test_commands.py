@@ -226,6 +226,8 @@ def test_a_checkpoint_that_is_cut_off_is_passed_over(capsys):
     assert [warning.startswith("warning: checkpoint run/checkpoints/") for warning in warnings] == [True]
     assert said.startswith("afedpg: checkpoint run/checkpoints/")
     assert said.endswith("no whole checkpoint is left, start the run again")
+    assert main(["evaluate", "run"]) == 1
+    assert capsys.readouterr().err.endswith("afedpg export and load_policy take what run/policy.safetensors has\n")
 
 
 def test_a_journal_that_is_cut_off_is_named(capsys):

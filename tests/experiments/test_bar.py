@@ -14,7 +14,7 @@ from reproducing import reproduce, rows_of
 
 from afedpg.errors import ConfigError
 from afedpg.experiments import bar, bar_runs, learner_runs, learners
-from afedpg.experiments.bar_runs import PPO, RANDOM, STEPS, PpoRun, RandomRun, cut
+from afedpg.experiments.bar_runs import PPO, RANDOM, STEPS, BarRun, PpoRun, RandomRun, cut
 from afedpg.experiments.choices import Choices
 from afedpg.experiments.curves import Curve, Key
 from afedpg.experiments.learner_runs import BAR, MILLION, TASKS, Cell
@@ -105,12 +105,14 @@ def test_a_curve_of_the_bar_is_not_computed_again(
 
 
 def test_the_bar_is_looked_for_where_it_is_asked_for(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """A smoke run of everything needs no package."""
+    """Whoever does not name it needs no package."""
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
     assert {job.key.method for job in learner_runs.jobs(Choices("smoke", tmp_path, 1))} == {learner_runs.METHOD}
     for scale in ("short", "full"):
+        every = Choices(scale, tmp_path, 1)
+        assert not any(isinstance(job, BarRun) for job in learner_runs.jobs(every))
         with pytest.raises(ConfigError, match="bar needs Stable-Baselines3"):
-            learner_runs.jobs(Choices(scale, tmp_path, 1))
+            learner_runs.jobs(replace(every, studies=("bar",)))
 
 
 def test_the_bar_has_the_samples_of_ours() -> None:

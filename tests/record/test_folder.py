@@ -14,6 +14,8 @@ from typing import Any
 
 import pytest
 
+from afedpg import train
+from afedpg.cli import main
 from afedpg.config import Config, TimingConfig
 from afedpg.errors import AfedpgError, ConfigError
 from afedpg.messages import Arrival, Stats, TaskId
@@ -201,6 +203,20 @@ def test_runs_are_listed(tmp_path: Path) -> None:
             tmp_path / "sweep" / "small" / "seed9", "quadratic", "afedpg", 3, 9, 0, 30, None, 0.0, "interrupted"
         ),
     ]
+
+
+@pytest.mark.parametrize("content", [b"\7" * 3000, None], ids=["no database", "gone"])
+def test_a_run_that_has_lost_its_rows_is_no_run_at_its_start(
+    tmp_path: Path, content: bytes | None, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = train("quadratic", agents=2, iterations=3, out=tmp_path / "run").out
+    assert run is not None
+    (run / "run.db").unlink() if content is None else (run / "run.db").write_bytes(content)
+    for words in (["runs", str(tmp_path)], ["runs", "--compare", str(tmp_path)]):
+        assert main(words) == 0
+        shown = capsys.readouterr().out
+        assert "damaged" in shown
+        assert "interrupted" not in shown
 
 
 def test_a_folder_that_may_not_be_read_hides_no_other(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

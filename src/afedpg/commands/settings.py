@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import os
+import re
 import types
 import typing
 from collections.abc import Callable
@@ -80,10 +81,12 @@ def _reader(hint: Any) -> Callable[[str], Any]:
 
 
 def _read_numbers(text: str, kind: type) -> tuple[Any, ...]:
+    """Separated by commas, whole numbers also as in 64x64; an empty text is none."""
+    parts = re.split("[,x]" if kind is int else ",", text) if text else []
     try:
-        return tuple(kind(part) for part in text.replace("x", ",").split(",") if part)
+        return tuple(kind(part) for part in parts)
     except (ValueError, OverflowError) as error:
-        raise argparse.ArgumentTypeError(f"'{text}' is not like 64,64") from error
+        raise argparse.ArgumentTypeError(f"'{text}' is not like {'64,64' if kind is int else '1,0.5'}") from error
 
 
 def _read_pairs(text: str) -> dict[str, Any]:

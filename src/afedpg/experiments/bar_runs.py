@@ -213,9 +213,13 @@ def cut(run: BarRun, total: int, lengths: Sequence[int], returns: Sequence[float
     return Curve(run.key, run.seed, edges[1:].astype(np.float64), np.full(parts, np.nan), means, episodes)
 
 
+def is_installed() -> bool:
+    return importlib.util.find_spec("stable_baselines3") is not None
+
+
 def check_installed(missing: Sequence[BarRun]) -> None:
     """Before anything is computed; curves that are there need nothing."""
-    if any(PACKAGE in run.packages for run in missing) and importlib.util.find_spec("stable_baselines3") is None:
+    if any(PACKAGE in run.packages for run in missing) and not is_installed():
         raise ConfigError(
             "studies: bar needs Stable-Baselines3, which is not installed; install it with: pip install 'afedpg[bench]'"
             ", or name the other studies"

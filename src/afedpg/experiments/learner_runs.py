@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from afedpg.experiments.bar_runs import PPO, RANDOM, BarRun, PpoRun, RandomRun, check_installed
+from afedpg.experiments.bar_runs import PPO, RANDOM, BarRun, PpoRun, RandomRun, check_installed, is_installed
 from afedpg.experiments.choices import Choices, Method
 from afedpg.experiments.curves import KeptRun, Key
 from afedpg.experiments.jobs import Plan
@@ -86,7 +86,8 @@ def cells(choices: Choices) -> list[Cell]:
         "Pusher-v5": MILLION, "MountainCarContinuous-v0": 300_000,
     }  # fmt: skip
     found += [Cell("defaults", task, 8, 4.0, samples, tuple(ten)) for task, samples in others.items()]
-    found += [_bar(task, variant) for task in TASKS for variant in BAR]
+    if "bar" in choices.studies or choices.finished_only or is_installed():  # left out, where it is not asked for
+        found += [_bar(task, variant) for task in TASKS for variant in BAR]
     if choices.scale == "smoke":
         small = ("tasks", "bar") if "bar" in choices.studies else ("tasks",)  # the bar needs a package: if it is named
         few = [(study, task) for study in small for task in choices.pick_tasks(("hopper",))]

@@ -240,6 +240,12 @@ def read_last(path: Path) -> tuple[int, float]:
         raise AfedpgError(f"cannot read {path}: no number where `arrivals` has one: {error}") from error
 
 
+def is_damage(error: AfedpgError) -> bool:
+    """Whether a file could not be read because it is no database, or no longer one."""
+    code = getattr(error.__cause__, "sqlite_errorcode", 0) & 0xFF
+    return code in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
+
+
 def read_counts(path: Path) -> dict[int, tuple[int, int, int]]:
     """Of every agent: its applied gradients, its reports that were refused, and those that were not used."""
     count = "SELECT agent, COUNT(*) FROM {} GROUP BY agent"

@@ -287,9 +287,10 @@ def summarize(run: RunFolder) -> RunSummary:
         unused = database.read_unused(run.database)
         found = read_returns(run.database, config.agents)
         state = database.read_notes(run.database).get("state", "")
-    except AfedpgError:  # killed before its first row: the run counts as interrupted at the start
-        gradients = 0
-    if state != "finished":
+    except AfedpgError as error:  # killed before its first row: the run counts as interrupted at the start
+        gone = not run.database.exists() and any(run.checkpoints.glob("*"))
+        gradients, state = 0, "damaged" if gone or database.is_damage(error) else ""
+    if state not in ("finished", "damaged"):
         state = "running" if written else "interrupted"
     return RunSummary(
         run.path, config.task, config.method, config.agents, config.seed,

@@ -15,7 +15,7 @@ from afedpg.config import Config
 from afedpg.engine.delegate import bare
 from afedpg.engine.process import one_thread
 from afedpg.engine.workloads import MakeEnv
-from afedpg.errors import ConfigError
+from afedpg.errors import AfedpgError, ConfigError
 from afedpg.messages import Evaluation, Workload
 from afedpg.record import checkpoint
 from afedpg.record import folder as folders
@@ -167,6 +167,15 @@ class _Opened(NamedTuple):
             )
 
 
+def _newest(folder: folders.RunFolder) -> checkpoint.Tree:
+    try:
+        return checkpoint.load_latest(folder.checkpoints)[1]
+    except AfedpgError as error:
+        if not folder.policy.is_file():
+            raise
+        raise AfedpgError(f"{error}; afedpg export and load_policy take what {folder.policy} has") from error
+
+
 def _open(
     path: str | Path,
     own: Own,
@@ -177,7 +186,7 @@ def _open(
 ) -> _Opened:
     folder, config = open_checked(path, own, trust_code, _ACTING if not elsewhere else _ACTING[1:])
     check_values(config, _ACTING)
-    _, tree = checkpoint.load_latest(folder.checkpoints)
+    tree = _newest(folder)
     server, best, looks = from_tree(tree["server"]), best_in(tree), tree.get("looks", 0)
     if which not in (None, "best", "last"):
         raise ConfigError(f"which: '{which}' is neither best nor last")
