@@ -29,14 +29,13 @@ PPO, RANDOM = Method("sb3-ppo"), Method("random")
 PACKAGE = "stable-baselines3"
 STEPS, MINIBATCH, EPOCHS, GAMMA, RATE = 2048, 64, 10, 0.99, 3e-4
 # What Stable-Baselines3 cannot express of Tianshou's settings:
-# - Tianshou computes advantages anew before every pass, with the values of that moment, and leaves them as they are.
-#   Here they are computed once per update, and standardized within each minibatch.
+# - Tianshou computes advantages anew before every pass, with the values of that moment. Here once per update.
 # - Tianshou divides the targets of the values by the returns' deviation. Here the rewards are divided by it.
 # - The last layer of the values starts with a gain of 1, not of sqrt 2.
 SETTINGS: dict[str, Any] = {
     "n_steps": STEPS,  # of one environment; Tianshou's are of several together
     "batch_size": MINIBATCH, "n_epochs": EPOCHS, "gamma": GAMMA, "gae_lambda": 0.95, "clip_range": 0.2,
-    "vf_coef": 0.25, "ent_coef": 0.0, "max_grad_norm": 0.5, "normalize_advantage": True,
+    "vf_coef": 0.25, "ent_coef": 0.0, "max_grad_norm": 0.5, "normalize_advantage": False,
 }  # fmt: skip
 POLICY: dict[str, Any] = {
     "net_arch": {"pi": [64, 64], "vf": [64, 64]}, "ortho_init": True, "log_std_init": -0.5,
