@@ -14,7 +14,7 @@ from support import Fold, answer
 
 from afedpg.messages import Exchange, Leave, Moments, Revoke
 from afedpg.server.defences import Bounded, ClipCentred, Slots
-from afedpg.server.moments import merge, outliers, why_not
+from afedpg.server.moments import Observed, Slot, merge, outliers, take, why_not
 from afedpg.server.rules import afedpg
 from afedpg.server.schedules import Constant
 from afedpg.server.state import begin_with, from_tree, to_tree
@@ -199,6 +199,75 @@ def test_an_older_checkpoint_has_all_moments_in_one():
     again = from_tree(tree, RULE)
     assert again.statistics["observations"].m2.tobytes() == server.state.statistics["observations"].m2.tobytes()
     assert list(again.observed["observations"].slots) == [-1]
+
+
+# Honest agents on Humanoid (asynchronous PPO, seed 102, N = 8, reports of 128 steps), 56 reports after the start: two
+# forces that only who falls on one side feels. Observations and variances, per agent; the means are next to nothing.
+OBSERVED = [1920, 1280, 1024, 768, 640, 640, 512, 384]
+FORCES = [(4.18e-3, 2.35), (0.228, 20.9), (1.53e-2, 39.0), (2.76e-6, 1.27e-2), (0, 0), (0, 0), (0, 0), (0, 0)]
+
+
+def felt(longer, steps, last=None):
+    """Slots of agents that have observed `longer` times as much, in reports of so many steps."""
+    parts = [
+        Moments(float(longer * n), np.zeros(2), longer * n * np.array(row))
+        for n, row in zip(OBSERVED, FORCES, strict=True)
+    ]
+    parts[-1] = last or parts[-1]
+    return {agent_id: Slot(max(1, int(part.count) // steps), part) for agent_id, part in enumerate(parts)}
+
+
+@pytest.mark.parametrize("longer", [1, 4, 40])
+def test_who_feels_a_force_before_the_others_is_no_outlier(longer):
+    assert outliers(felt(longer, steps=128)) == frozenset()
+
+
+@given(st.integers(1, 40), st.integers(16, 4096), st.floats(-1e6, 1e6), st.floats(0, 1e18))
+def test_it_does_not_matter_in_how_many_reports_something_was_observed(longer, steps, mean, m2):
+    told = Moments(1024.0, np.full(2, mean), np.full(2, m2))
+    assert outliers(felt(longer, steps, told)) == outliers(felt(longer, 128, told))
+
+
+@pytest.mark.parametrize("count", [1.0, 2048.0, 1e6])
+def test_a_liar_does_not_choose_how_far_it_may_be_from_the_others(count):
+    """However few observations, or many, it says its mean is of, and with no variance of its own."""
+    parts = [two_pass(np.random.default_rng(seed).standard_normal((20000, 3)) * USUAL) for seed in range(7)]
+    parts.append(Moments(count, np.array([0.0, 1e4, 0.0]), np.zeros(3)))
+    assert outliers({agent_id: Slot(20, part) for agent_id, part in enumerate(parts)}) == {7}
+
+
+@pytest.mark.parametrize("far", [1e6, 1e200])
+def test_a_lie_about_everything_is_seen_where_the_others_agree(far):
+    """Its square may be infinite."""
+    honest = [slot.moments for slot in felt(40, steps=128).values()]
+    slots = {
+        agent_id: Slot(99, Moments(part.count, np.append(part.mean, 0.0), np.append(part.m2, part.count)))
+        for agent_id, part in enumerate(honest)
+    }
+    assert outliers(slots) == frozenset()
+    slots[7] = Slot(99, Moments(1024.0, np.full(3, far), np.zeros(3)))
+    with np.errstate(over="ignore"):
+        assert outliers(slots) == {7}
+
+
+def touching(generator, steps):
+    """Something that always changes, and three things at one step in 50, 1,000 and 5,000, of any magnitude."""
+    often = np.array([1, 0.02, 1e-3, 2e-4])
+    force = np.where(often < 1, 10 ** generator.uniform(-2, 1.5, (steps, 4)), 1) * generator.standard_normal((steps, 4))
+    return two_pass(np.where(generator.random((steps, 4)) < often, force, 0))
+
+
+@pytest.mark.parametrize("steps", [32, 128, 1024])
+@pytest.mark.parametrize("seed", range(3))
+def test_nobody_is_set_aside_for_what_rarely_changes_and_a_liar_is(seed, steps):
+    """The first of eight agents is four times as fast as the last."""
+    generator, observed, shared = np.random.default_rng(seed), Observed(), None
+    seconds = steps * np.linspace(1, 4, 8)
+    for _, agent_id in sorted((each * n, a) for a, each in enumerate(seconds) for n in range(1, int(40000 / each))):
+        shared = take(observed, shared, agent_id, touching(generator, steps))
+        assert observed.aside == frozenset()
+    take(observed, shared, 7, Moments(float(steps), np.zeros(4), steps * np.array([1e6, 0, 0, 0])))
+    assert observed.aside == {7}
 
 
 def test_nobody_is_an_outlier_alone():

@@ -22,7 +22,9 @@ from afedpg.server.robust import coordinate_median
 
 PRIOR = -1  # what the run began with, as if an agent had reported it; trusted
 FAR = 1e4  # a mean square beyond so many merged variances makes the server compare the agents at once
-BOUND = 30.0  # on how many times the usual variance one agent may make the merged one; honest ones reach 8 on Humanoid
+BOUND = 30.0  # on how many times the usual variance one agent may make the merged one
+FIRST = 1e7  # is added to the bound until an agent has SEEN so many observations, and then falls with the fifth power
+SEEN = 1500.0
 FIXED = 1e-12  # a quantity whose variance is below this share of its mean square does not vary
 
 
@@ -98,9 +100,17 @@ def outliers(slots: Mapping[int, Slot]) -> frozenset[int]:
 
     With w an agent's share of all observations and q its mean square around the usual mean, in usual variances, the
     merged variance is at least w q of the usual one. Usual is the median over agents, each of which has one vote; of
-    two, the one that has reported more. Variances of few reports differ by orders of magnitude where a quantity rarely
-    changes, so the bound on w q starts high and comes down to BOUND as reports come in. Beyond it the agent is out, and
-    so is one that observes next to nothing, so often that everybody else's variance is lost among it.
+    two, the one that has reported more.
+
+    Contact forces and the like change rarely, and by orders of magnitude: honest agents that have seen one do not agree
+    with those that have not. Two things make room for them. The bound on w q comes down to BOUND with the median number
+    of observations: not of reports, which may be of 16 steps or of thousands, and not with an agent's own number, which
+    it chooses. And it is divided by the q that a quarter of the agents are below, 1 at most: where they are as far
+    below the usual one, an honest agent may be as far above it. So a liar has room in what many hardly see change, and
+    nowhere else.
+
+    Beyond the bound an agent is out, and so is one that observes next to nothing, so often that everybody else's
+    variance is lost among it.
     """
     agents = sorted(slots)
     if len(agents) < 2:
@@ -110,11 +120,14 @@ def outliers(slots: Mapping[int, Slot]) -> frozenset[int]:
     mean = np.array([slots[agent_id].moments.mean for agent_id in agents])
     variance = np.array([slots[agent_id].moments.m2 for agent_id in agents]) / count[:, None]
     voters = [int(reports.argmax())] if len(agents) == 2 else list(range(len(agents)))
-    usual = Moments(1.0, np.median(mean[voters], axis=0), np.median(variance[voters], axis=0))
-    bound = BOUND + 1e7 / float(np.median(reports[voters])) ** 5
+    usual = Moments(1.0, *np.median(np.array([mean[voters], variance[voters]]), axis=1))
+    bound = BOUND + FIRST / max(float(np.median(count[voters])) / SEEN, 1.0) ** 5
     share = count / count.sum()
     q = _mean_squares(usual, mean, variance)
-    wide = (share[:, None] * q > bound).any(axis=1)
+    quarter = (len(voters) - 1) // 4
+    agree = np.minimum(np.partition(q[voters], quarter, axis=0)[quarter], 1)  # 0: so many have seen no change
+    bounds = np.divide(bound, agree, out=np.full(agree.shape, math.inf), where=agree > 0)
+    wide = (share[:, None] * q > bounds).any(axis=1)
     narrow = (share > 1 - 1 / bound) & (q < 1 / bound).any(axis=1)
     trusted = {PRIOR, *(agents[voter] for voter in voters if len(agents) == 2)}
     out = frozenset(agent for agent, is_out in zip(agents, wide | narrow, strict=True) if is_out) - trusted
