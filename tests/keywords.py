@@ -31,6 +31,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal, TypedDict
 
+Kind = KIND  # how theta acts when evaluated
+
 
 class Settings(TypedDict, total=False):
     """Everything else a run can be told. What is left out has its default, or what preset and method bring."""
@@ -39,7 +41,9 @@ class Settings(TypedDict, total=False):
 
 def text() -> str:
     sections = (None, *configuration.SECTIONS)
-    return HEAD + "".join(line for section in sections for line in _section(section))
+    kind = next(entry for _, entry in configuration.options() if entry.name == "evaluate_kind")
+    head = HEAD.replace("KIND", _type(kind, str))
+    return head + "".join(line for section in sections for line in _section(section))
 
 
 def _section(section: str | None) -> Iterator[str]:

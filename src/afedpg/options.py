@@ -8,6 +8,8 @@ import typing
 from collections.abc import Mapping
 from dataclasses import field
 from functools import cache
+from os import PathLike
+from pathlib import Path
 from typing import Any
 
 from afedpg.errors import ConfigError
@@ -57,6 +59,22 @@ def coerce(kind: type, values: Mapping[str, Any]) -> dict[str, Any]:
     """
     hints = hints_of(kind)
     return {name: _fit(name, value, hints[name]) for name, value in values.items()}
+
+
+def whole(name: str, value: Any, at_least: int) -> int:
+    """An argument of a function, which is no field of a configuration, as the whole number that is meant."""
+    number: int = _fit(name, value, int)
+    if number < at_least:
+        negative = f"{number} is negative" if at_least == 0 else f"{number}; at least {at_least} is needed"
+        raise ConfigError(f"{name}: {negative}")
+    return number
+
+
+def place(name: str, value: Any) -> Path:
+    """The same of a path."""
+    if not isinstance(value, (str, PathLike)):
+        raise ConfigError(f"{name}: {value!r} is no path")
+    return Path(value)
 
 
 def _fit(name: str, value: Any, hint: Any) -> Any:

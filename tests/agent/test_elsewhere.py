@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from gymnasium.envs.classic_control import CartPoleEnv
 
-from afedpg import Own, evaluate_run, load_policy, train
+from afedpg import Own, evaluate_run, load_policy, replay, resume, train
 from afedpg.cli import main
 from afedpg.errors import ConfigError
 
@@ -111,11 +111,37 @@ def test_the_command_line_takes_them(pole, capsys, tmp_path):
         ({"task": "quadratic"}, "task: quadratic is a synthetic problem; name a Gymnasium task"),
         ({"task": "Nowhere-v0"}, "task: Nowhere-v0 cannot be made"),
         ({"env_kwargs": {"wings": 2}}, "env_kwargs: Worth-v0 does not take"),
+        ({"env_kwargs": [1]}, r"env_kwargs: \[1\] is not of type dict"),
+        ({"seed": "3"}, "seed: '3' is not of type int"),
+        ({"kind": "determ"}, "kind: unknown 'determ'; choose from both, sampled, deterministic"),
+        ({"kind": "Deterministic"}, "kind: unknown 'Deterministic'; choose from both, sampled, deterministic"),
+        ({"kind": "SAMPLED"}, "kind: unknown 'SAMPLED'; choose from both, sampled, deterministic"),
+        ({"kind": ["both"]}, r"kind: unknown '\['both'\]'; choose from"),
     ],
 )
 def test_what_does_not_fit_is_named(pole, where, line):
     with pytest.raises(ConfigError, match=line):
         evaluate_run(pole, 1, **where)
+
+
+@pytest.mark.parametrize("episodes", ["2", 2.5, True])
+def test_episodes_are_counted_in_whole_numbers(pole, episodes):
+    with pytest.raises(ConfigError, match=f"episodes: {episodes!r} is not of type int"):
+        evaluate_run(pole, episodes)
+
+
+def test_what_is_no_path_is_named(pole):
+    for read, name in ((load_policy, "policy"), (evaluate_run, "run"), (resume, "run"), (replay, "run")):
+        with pytest.raises(ConfigError, match=f"{name}: None is no path"):
+            read(None)
+    with pytest.raises(ConfigError, match="out: 5 is no path"):
+        train("quadratic", iterations=1, out=5)
+
+
+@pytest.mark.parametrize("workers", ["x", 2.5])
+def test_workers_are_counted_in_whole_numbers(workers):
+    with pytest.raises(ConfigError, match=f"workers: {workers!r} is not of type int"):
+        train("quadratic", iterations=1, workers=workers)
 
 
 def test_a_synthetic_problem_has_no_elsewhere(tmp_path):

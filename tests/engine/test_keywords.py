@@ -75,11 +75,12 @@ def test_every_name_has_an_example_and_explains_its_arguments(name):
 
 
 SCRIPT = """\
-from afedpg import train
+from afedpg import evaluate_run, train
 
 result = train("quadratic", agents=4, iterations=2, eta=lambda k, v: 0.5 / (k + 1), late={1: 2.0}, hidden=[8, 8])
 train("quadratic", agnets=4)
 train("quadratic", iterations="no")
+evaluate_run("runs/pole", kind="determ")
 """
 
 
@@ -90,8 +91,10 @@ def test_mypy_catches_a_wrong_name_and_a_wrong_type(tmp_path):
     command = [sys.executable, "-m", "mypy", "--no-pretty", str(script)]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=300, check=False)
     errors = [line for line in done.stdout.splitlines() if ": error: " in line]
-    assert len(errors) == 2, done.stdout + done.stderr
+    assert len(errors) == 3, done.stdout + done.stderr
     assert ":4: " in errors[0]
     assert '"agnets"' in errors[0]
     assert ":5: " in errors[1]
     assert '"iterations"' in errors[1]
+    assert ":6: " in errors[2]
+    assert '"kind"' in errors[2]

@@ -21,6 +21,7 @@ import numpy as np
 from gymnasium import Space, spaces
 from numpy.typing import NDArray
 
+from afedpg import options
 from afedpg.errors import AfedpgError, ConfigError
 from afedpg.messages import Evaluation, Floats, Moments
 from afedpg.params import Layout
@@ -132,7 +133,7 @@ def sha256_of(theta: Floats) -> str:
 
 def read_policy(path: str | Path, task: str | None = None, which: str | None = None) -> PolicyFile:
     """From a file or a run folder; with `task`, only a policy of that task. `which`: see `load_policy`."""
-    place = Path(path)
+    place = options.place("policy", path)
     if which is not None and which not in FILES:
         raise ConfigError(f"which: '{which}' is neither best nor last")
     if place.is_dir():

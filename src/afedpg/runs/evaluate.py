@@ -7,19 +7,21 @@ import os
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, cast
+from typing import TYPE_CHECKING, Any, NamedTuple, cast, get_args
 
 import numpy as np
 
-from afedpg.config import Config
+from afedpg.config import AgentConfig, Config
 from afedpg.engine.delegate import bare
 from afedpg.engine.process import one_thread
 from afedpg.engine.workloads import MakeEnv
 from afedpg.errors import AfedpgError, ConfigError
 from afedpg.messages import Evaluation, Workload
+from afedpg.options import coerce, whole
 from afedpg.record import checkpoint
 from afedpg.record import folder as folders
 from afedpg.runs.best import Evaluated, best_in, scaled_by
+from afedpg.runs.keywords import Kind
 from afedpg.runs.parts import Own, check_values
 from afedpg.runs.result import Which
 from afedpg.runs.stored import check_size, open_checked
@@ -52,7 +54,7 @@ class Elsewhere(NamedTuple):
         if own.make_env is not None and self.task is None:
             raise ConfigError("env_kwargs: this run's environments are made by make_env; give another one")
         task = config.task if self.task is None else self.task
-        kwargs = dict(self.env_kwargs or {})
+        kwargs = coerce(AgentConfig, {"env_kwargs": self.env_kwargs or {}})["env_kwargs"]
         tables = kwargs.get("agents", {})
         numbers = [int(name) for name in tables if str(name).isdigit()] if isinstance(tables, Mapping) else []
         agents = max(numbers, default=config.agents - 1) + 1
@@ -65,7 +67,7 @@ class Elsewhere(NamedTuple):
 def evaluate_run(
     path: str | Path,
     episodes: int = 50,
-    kind: str = "both",
+    kind: Kind = "both",
     seed: int | None = None,
     own: Own = Own(),
     trust_code: bool = False,
@@ -95,10 +97,10 @@ def evaluate_run(
         make_env: site -> an environment that the run did not have, for as many sites as the run has agents.
         say: is told in one line which theta was taken.
     """
-    if episodes < 1:
-        raise ConfigError(f"episodes: {episodes}; at least 1 is needed")
-    if seed is not None and seed < 0:
-        raise ConfigError(f"seed: {seed} is negative")
+    episodes = whole("episodes", episodes, 1)
+    if kind not in get_args(Kind):
+        raise ConfigError(f"kind: unknown '{kind}'; choose from {', '.join(get_args(Kind))}")
+    seed = None if seed is None else whole("seed", seed, 0)
     opened = _open(path, own, trust_code, which, Elsewhere(task, env_kwargs, make_env), say)
     record = replace(opened.config.record, evaluate_episodes=episodes, evaluate_kind=kind)
     config = replace(opened.config, record=record, seed=opened.config.seed if seed is None else seed)

@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal, TypedDict
 
+Kind = Literal["both", "sampled", "deterministic"]  # how theta acts when evaluated
+
 
 class Settings(TypedDict, total=False):
     """Everything else a run can be told. What is left out has its default, or what preset and method bring."""

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 from afedpg.config import Config
 from afedpg.errors import ConfigError
 from afedpg.messages import Workload
+from afedpg.options import place
 from afedpg.record import checkpoint
 from afedpg.record.agreement import check_agreement
 from afedpg.record.folder import RunFolder, open_run
@@ -25,7 +26,7 @@ def open_checked(
     path: str | Path, own: Own, trust_code: bool, kinds: tuple[str, ...] = tuple(Own.__dataclass_fields__)
 ) -> tuple[RunFolder, Config]:
     """The folder and its configuration; the user's own parts of these `kinds` must be those it was made with."""
-    folder = open_run(Path(path))
+    folder = open_run(place("run", path))
     config = folder.config()
     check_own(config, own, kinds)
     check_trust(config, trust_code)

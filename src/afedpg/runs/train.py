@@ -18,6 +18,7 @@ from afedpg.engine.federation import OnArrival
 from afedpg.engine.workloads import MakeEnv, MakePolicy
 from afedpg.errors import ConfigError
 from afedpg.messages import Codec
+from afedpg.options import place, whole
 from afedpg.runs.callbacks import Callback, watchers
 from afedpg.runs.extend import extend
 from afedpg.runs.keywords import Settings
@@ -118,7 +119,7 @@ def train(
     with shown(config, progress) as display:
         heard = watchers(config, callbacks, on_arrival, display)
         announce = _silently if display is None else display.announce
-        return run(config, own, None if out is None else Path(out), workers, heard, announce)
+        return run(config, own, None if out is None else place("out", out), workers, heard, announce)
 
 
 def _silently(cost: Cost) -> None: ...
@@ -228,8 +229,7 @@ def _resume(stored: StoredRun, workers: int) -> Result:
 def _check_workers(config: Config, own: Own, workers: int | None) -> int:
     if workers is None:
         return default_workers(config, own)
-    if workers < 1:
-        raise ConfigError(f"workers: {workers}; at least 1 is needed")
+    workers = whole("workers", workers, 1)
     if workers != 1 and config.engine != "virtual":
         raise ConfigError("workers: only used with --engine virtual; elsewhere every agent is a process of its own")
     return workers
