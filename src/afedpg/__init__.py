@@ -17,6 +17,8 @@ from typing import TYPE_CHECKING, Any
 from afedpg.version import VERSION
 
 if TYPE_CHECKING:
+    from afedpg.engine.process import Interrupted
+    from afedpg.errors import AfedpgError, ConfigError
     from afedpg.export.policy_file import load_policy
     from afedpg.runs.best import Evaluated
     from afedpg.runs.callbacks import Arrived, Callback, EarlyStopping, Started
@@ -32,10 +34,13 @@ __version__ = VERSION
 
 # Loaded when first used: `import afedpg` and `afedpg --help` cost nothing.
 _HOMES = {
+    "AfedpgError": "afedpg.errors",
     "Arrived": "afedpg.runs.callbacks",
     "Callback": "afedpg.runs.callbacks",
+    "ConfigError": "afedpg.errors",
     "EarlyStopping": "afedpg.runs.callbacks",
     "Evaluated": "afedpg.runs.best",
+    "Interrupted": "afedpg.engine.process",
     "MlflowCallback": "afedpg.runs.trackers",
     "Own": "afedpg.runs.parts",
     "Result": "afedpg.runs.result",
@@ -52,8 +57,8 @@ _HOMES = {
     "tune": "afedpg.runs.tune",
 }
 __all__ = [
-    "Arrived", "Callback", "EarlyStopping", "Evaluated", "MlflowCallback", "Own", "Result", "Started",
-    "TensorBoardCallback", "Tuned", "WandbCallback",
+    "AfedpgError", "Arrived", "Callback", "ConfigError", "EarlyStopping", "Evaluated", "Interrupted", "MlflowCallback",
+    "Own", "Result", "Started", "TensorBoardCallback", "Tuned", "WandbCallback",
     "evaluate_run", "load_policy", "recompute", "replay", "resume", "train", "tune",
 ]  # fmt: skip
 

@@ -31,7 +31,15 @@ class WorkerHandle(Protocol):
 
 
 class Interrupted(AfedpgError):
-    """Ctrl-C, SIGTERM or SIGHUP: the run is stored and can go on."""
+    """Ctrl-C, SIGTERM or SIGHUP: a run with a folder is stored, and `resume` goes on with it.
+
+        try:
+            train("CartPole-v1", out="runs/pole")
+        except Interrupted as error:
+            print(error)  # says how far it came, and what goes on with it
+
+    It is an Exception, not a KeyboardInterrupt: `except Exception` around `train` catches it, too.
+    """
 
     exit_code = 130
 
