@@ -134,7 +134,7 @@ CASES = {
     "--engine ray --workers 2": "workers: only used with --engine virtual",
     "--preset nosuch": "preset: there is no 'nosuch' for quadratic",
     "--preset nosuch.toml": "preset: there is no file nosuch.toml",
-    "--from nosuch": "run: there is no folder {here}/nosuch\n",
+    "--from nosuch": "from_run: there is no folder {here}/nosuch\n",
     "--nosuch 1": "unrecognized arguments: --nosuch",
     "--agents 1000000000000": "agents: 1000000000000 agents x 10 parameters need about",
     "--dimension 100000000000": "dimension: 100000000000 is outside [1, 268435456]",
@@ -330,6 +330,10 @@ def test_a_folder_with_something_else_or_a_file_is_not_written_to(capsys, empty_
 def test_a_folder_that_is_no_run(command, capsys, empty_folder):
     (empty_folder / "notes").mkdir()
     assert "run: there is no folder nosuch" in refused(capsys, command, "nosuch")
+    (empty_folder / "policy.safetensors").touch()
+    said = refused(capsys, command, "policy.safetensors")
+    assert said.startswith("afedpg: run: policy.safetensors is a file; name a run folder (load_policy")
+    (empty_folder / "policy.safetensors").unlink()
     assert "run: notes is no run folder" in refused(capsys, command, "notes")
     (empty_folder / "notes" / "run.toml").write_text("task = ")
     assert "run.toml is not TOML" in refused(capsys, command, "notes")

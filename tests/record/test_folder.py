@@ -127,6 +127,10 @@ def test_what_is_no_run_folder_is_refused(tmp_path: Path) -> None:
         folder.open_run(tmp_path)
     with pytest.raises(ConfigError, match="there is no folder"):
         folder.open_run(tmp_path / "absent")
+    (tmp_path / "policy.safetensors").touch()
+    told = r"from_run: .*policy\.safetensors is a file; name a run folder \(load_policy in Python reads a policy file\)"
+    with pytest.raises(ConfigError, match=told):
+        folder.open_run(tmp_path / "policy.safetensors", "from_run")
 
 
 @pytest.mark.parametrize(

@@ -178,12 +178,14 @@ def create(path: Path, config: Config, files: Mapping[str, str] = MappingProxyTy
     return RunFolder(path)
 
 
-def open_run(path: Path) -> RunFolder:
-    """An existing run folder."""
-    if not os.path.isdir(path):  # Path.is_dir raises where a name is too long
-        raise ConfigError(f"run: there is no folder {path}")
+def open_run(path: Path, setting: str = "run") -> RunFolder:
+    """An existing run folder, which `setting` names."""
+    if os.path.isfile(path):  # Path.is_file raises where a name is too long
+        raise ConfigError(f"{setting}: {path} is a file; name a run folder (load_policy in Python reads a policy file)")
+    if not os.path.isdir(path):
+        raise ConfigError(f"{setting}: there is no folder {path}")
     if not (path / "run.toml").is_file():
-        raise ConfigError(f"run: {path} is no run folder: there is no run.toml in it")
+        raise ConfigError(f"{setting}: {path} is no run folder: there is no run.toml in it")
     return RunFolder(path)
 
 

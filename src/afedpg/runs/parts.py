@@ -221,7 +221,7 @@ def parts_of(config: Config, own: Own, workers: int = 1) -> tuple[Workload, Serv
 def start_state(config: Config, rule: ServerRule, workload: Workload) -> ServerState:
     if not config.from_run:
         return initial_state(rule, workload.initial_theta())
-    source = folders.open_run(Path(config.from_run))
+    source = folders.open_run(Path(config.from_run), "from_run")
     _, tree = checkpoint.load_latest(source.checkpoints)
     before = from_tree(tree["server"])
     if before.theta.size != workload.parameters:
