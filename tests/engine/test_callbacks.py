@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 
@@ -10,6 +12,7 @@ from afedpg.errors import ConfigError
 from afedpg.messages import Evaluation
 from afedpg.record.database import read_arrivals, read_evaluations, read_notes
 from afedpg.runs.best import Evaluated
+from afedpg.runs.callbacks import Watchers
 
 SMALL = {"agents": 3, "iterations": 40, "schedule": "constant", "eta": 0.01, "evaluate_every": 2}
 
@@ -19,7 +22,7 @@ class Heard(Callback):
         self.arrivals, self.evaluations = [], []
 
     def on_arrival(self, event):
-        self.arrivals.append((event.arrival, event.seconds, event.theta.copy()))
+        self.arrivals.append((event.arrival, event.seconds, event.theta))
 
     def on_evaluation(self, event):
         self.evaluations.append(event)
@@ -122,6 +125,10 @@ def test_the_better_kind_of_acting_counts():
         (lambda: EarlyStopping(), "callbacks: EarlyStopping needs a patience, a threshold, or both"),
         (lambda: EarlyStopping(patience=0), "callbacks: EarlyStopping: a patience of 0; at least 1 is needed"),
         (lambda: EarlyStopping(3, -1.0), r"callbacks: EarlyStopping: a min_delta of -1.0; at least 0 is needed"),
+        (lambda: EarlyStopping(patience="3"), "callbacks: EarlyStopping: a patience of '3' is no whole number"),
+        (lambda: EarlyStopping(patience=2.5), "callbacks: EarlyStopping: a patience of 2.5 is no whole number"),
+        (lambda: EarlyStopping(3, None), "callbacks: EarlyStopping: a min_delta of None is no finite number"),
+        (lambda: EarlyStopping(threshold=float("nan")), "callbacks: EarlyStopping: a threshold of nan is no finite"),
         (lambda: len, "callbacks: <built-in function len> is no object of a class made from afedpg.Callback"),
     ],
 )
@@ -133,3 +140,99 @@ def test_callbacks_that_make_no_sense_are_named(make, line):
 def test_an_early_stop_needs_evaluations():
     with pytest.raises(ConfigError, match="callbacks: EarlyStopping looks at theta's evaluations; set evaluate_every"):
         train("quadratic", callbacks=[EarlyStopping(patience=2)])
+
+
+class Counts(Callback):
+    """Ends a run after three gradients; of its memory only `forget` takes anything away."""
+
+    def __init__(self) -> None:
+        self.seen = 0
+
+    def forget(self):
+        self.seen = 0
+
+    def on_arrival(self, event):
+        self.seen += 1
+        return self.seen < 3
+
+    def to_tree(self):
+        return {"seen": self.seen}
+
+    def from_tree(self, tree):
+        self.seen = tree["seen"]
+
+
+def test_one_object_watches_several_runs_and_each_as_if_it_were_the_first():
+    settings = {**SMALL, "iterations": 2000, "eta": 0.3}
+    early, counts = EarlyStopping(patience=4), Counts()
+    for seed in range(3):
+        alone = train("quadratic", **settings, seed=seed, callbacks=[EarlyStopping(patience=4)])
+        shared = train("quadratic", **settings, seed=seed, callbacks=[early])
+        assert (shared.gradients, shared.stopped) == (alone.gradients, "EarlyStopping")
+        assert train("quadratic", **settings, seed=seed, callbacks=counts).gradients == 3
+
+
+def test_a_stored_run_brings_what_the_object_remembered_and_another_run_does_not(tmp_path):
+    stored, without, counts = tmp_path / "stored", tmp_path / "without", Counts()
+    assert train("quadratic", **SMALL, callbacks=StopAt(2), out=without).gradients == 2
+    assert train("quadratic", **SMALL, callbacks=[counts], out=stored).gradients == 3
+    assert resume(without, callbacks=[counts]).gradients == 5  # three of its own
+    assert resume(stored, callbacks=[counts]).gradients == 4  # it remembers three, and the fourth is no fewer
+
+
+@pytest.mark.parametrize("engine", ["virtual", "local"])
+def test_a_theta_that_was_handed_out_belongs_to_who_asked(tmp_path, engine):
+    """It stays what it was, and nothing that is written to it reaches the run."""
+    settings = {**SMALL, "agents": 1, "iterations": 8, "engine": engine}
+    plain, handed, kept = train("quadratic", **settings), [], []
+
+    class Scribble(Heard):
+        def on_arrival(self, event):
+            super().on_arrival(event)
+            kept.append(event)
+            event.theta[:] = np.nan
+            assert event.theta.tobytes() == self.arrivals[-1][2].tobytes()
+
+        def on_evaluation(self, event):
+            event.theta[:] = np.nan
+
+    def note(arrival, seconds, theta):
+        handed.append(theta.copy())
+        theta[:] = np.nan
+
+    scribble = Scribble()
+    result = train("quadratic", **settings, callbacks=[scribble], on_arrival=note)
+    assert result.sha256 == plain.sha256
+    np.testing.assert_array_equal(result.best.theta, plain.best.theta)
+    assert len({theta.tobytes() for theta in handed}) == 8
+    assert [theta.tobytes() for _, _, theta in scribble.arrivals] == [theta.tobytes() for theta in handed]
+    with pytest.raises(ConfigError, match=r"theta: the server has gone on; ask for event\.theta while on_arrival runs"):
+        _ = kept[0].theta
+
+
+def test_no_theta_is_copied_where_nobody_asks():
+    class Theta(np.ndarray):
+        def copy(self, *order):
+            raise AssertionError("copied")
+
+    arrival = SimpleNamespace(gradient=1)
+    Watchers([StopAt(3), Counts()], display=lambda *arrived: None)(arrival, 1.0, np.zeros(2).view(Theta))
+
+
+@pytest.mark.parametrize(("answer", "gradients"), [(False, 1), (np.False_, 1), (0, 6), (None, 6), ("", 6), (True, 6)])
+def test_false_alone_ends_a_run_whoever_says_it(answer, gradients):
+    class Says(Callback):
+        def on_arrival(self, event):
+            return answer
+
+    settings = {"agents": 2, "iterations": 3}
+    told = train("quadratic", **settings, on_arrival=lambda *_: answer)
+    assert (told.gradients, told.stopped) == (gradients, "on_arrival" if gradients == 1 else "")
+    said = train("quadratic", **settings, callbacks=Says())
+    assert (said.gradients, said.stopped) == (gradients, "Says" if gradients == 1 else "")
+
+
+@pytest.mark.parametrize(("given", "named"), [(Heard, "<class .*Heard'>"), (5, "5"), (None, "None")])
+def test_what_is_no_callback_is_named(given, named):
+    with pytest.raises(ConfigError, match=f"callbacks: {named} is no object of a class made from afedpg.Callback"):
+        train("quadratic", iterations=1, callbacks=given)

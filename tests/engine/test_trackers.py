@@ -297,3 +297,34 @@ def test_a_run_that_fails_tells_its_callbacks() -> None:
         train("quadratic", **SMALL, callbacks=[Heard(), Kill(10)])
     result = train("quadratic", **SMALL, callbacks=[Heard()])
     assert ends == [(0, 0, 3), None, (0, 0, 3), result]
+
+
+class Notes(Tracker):
+    """A service that knows its runs by numbers."""
+
+    service, module, package = "Notes", "json", "json"
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.opened: list[tuple[str, int]] = []
+        self.sent: list[int] = []
+
+    def open(self, event: Any) -> None:
+        self.opened.append((self.run_id, event.samples))
+        self.run_id = self.run_id or str(len(self.opened))
+
+    def log(self, samples: int, values: Any) -> None:
+        self.sent.append(samples)
+
+    def close(self, result: Any) -> None: ...
+
+
+def test_every_run_of_one_tracker_is_a_run_of_its_own_there(tmp_path: Path) -> None:
+    notes = Notes()
+    for seed in range(2):
+        train("quadratic", **SMALL, seed=seed, callbacks=notes, out=tmp_path / str(seed))
+    assert notes.opened == [("", 0), ("", 0)]
+    half = len(notes.sent) // 2
+    assert notes.sent[:half] == notes.sent[half:]
+    resume(tmp_path / "0", callbacks=notes)
+    assert notes.opened[2] == ("1", 24)

@@ -48,8 +48,12 @@ class Tracker(Callback, ABC):
             raise ConfigError(
                 f"callbacks: {self.module} is not installed; install it with: pip install '{self.package}'"
             )
+        self._agents = agents
+        self.forget()
+
+    def forget(self) -> None:
         self.run_id = ""  # by which the service knows the run; kept in the checkpoint
-        self._windows, self._open = Windows(agents=agents), False
+        self._windows, self._open = Windows(agents=self._agents), False
 
     def errors(self) -> tuple[type[Exception], ...]:
         """What the service's library raises."""

@@ -19,7 +19,7 @@ from afedpg.engine.workloads import MakeEnv, MakePolicy
 from afedpg.errors import ConfigError
 from afedpg.messages import Codec
 from afedpg.options import place, whole
-from afedpg.runs.callbacks import Callback, watchers
+from afedpg.runs.callbacks import Callback, OwnOnArrival, watchers
 from afedpg.runs.extend import extend
 from afedpg.runs.keywords import Settings
 from afedpg.runs.parts import Own, configure, warn_of_versions
@@ -53,8 +53,8 @@ def train(
     sites: str | OwnSites | None = None,
     make_env: MakeEnv | None = None,
     make_policy: MakePolicy | None = None,
-    on_arrival: OnArrival | None = None,
-    callbacks: Sequence[Callback] = (),
+    on_arrival: OwnOnArrival | None = None,
+    callbacks: Callback | Sequence[Callback] = (),
     progress: bool = False,
     preset: str | Path | None = None,
     out: str | Path | None = None,
@@ -78,9 +78,10 @@ def train(
             object with the method site(agent).
         make_env: agent -> its gymnasium.Env, instead of the task of that name.
         make_policy: (observation space, action space) -> a torch module of your own.
-        on_arrival: called with (arrival, seconds, theta) after each applied gradient.
-        callbacks: objects of afedpg.Callback, which hear of gradients and evaluations and may end the run, as
-            afedpg.EarlyStopping does.
+        on_arrival: called with (arrival, seconds, theta) after each applied gradient; theta is a copy. It ends the run
+            by returning False, which 0 and None are not.
+        callbacks: objects of afedpg.Callback, or one of them, which hear of gradients and evaluations and may end the
+            run, as afedpg.EarlyStopping does.
         progress: show how far the run is, on stderr or below a notebook's cell.
         preset: settings to start from: paper, tuned, ppo, or a .toml file.
         out: the run folder to write; without it nothing is kept on the disk.
@@ -165,13 +166,13 @@ def resume(
     path: str | Path,
     own: Own = Own(),
     workers: int | None = None,
-    on_arrival: OnArrival | None = None,
+    on_arrival: OwnOnArrival | None = None,
     warn: Callable[[str], None] = lambda text: None,
     announce: Callable[[Cost], None] = lambda cost: None,
     cluster: Mapping[str, Any] = MappingProxyType({}),
     accept_loss: bool = False,
     trust_code: bool = False,
-    callbacks: Sequence[Callback] = (),
+    callbacks: Callback | Sequence[Callback] = (),
     progress: bool = False,
     iterations: int | str | None = None,
 ) -> Result:
