@@ -423,7 +423,7 @@ MUTANTS = [
     Mutant("a callback's memory is lost with the process", "runs/session.py",
            '"callbacks": self.watchers.to_tree()', '"callbacks": {}', f"{CALLBACKS} killed"),
     Mutant("nobody listens to a callback's answer", "runs/session.py",
-           " or bool(self.watchers.stopped)", "", f"{CALLBACKS} is_ended"),
+           " or self.watchers.stopped)", ")", f"{CALLBACKS} is_ended"),
     Mutant("a callback remembers the run before", "runs/callbacks.py",
            "                callback.forget()\n", "                pass\n", f"{CALLBACKS} several_runs"),
     Mutant("callbacks write into the server's theta", "runs/callbacks.py",

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
 from afedpg import Callback, EarlyStopping, replay, resume, train
+from afedpg.cli import main
 from afedpg.errors import ConfigError
 from afedpg.messages import Evaluation
 from afedpg.record.database import read_arrivals, read_evaluations, read_notes
@@ -236,3 +238,31 @@ def test_false_alone_ends_a_run_whoever_says_it(answer, gradients):
 def test_what_is_no_callback_is_named(given, named):
     with pytest.raises(ConfigError, match=f"callbacks: {named} is no object of a class made from afedpg.Callback"):
         train("quadratic", iterations=1, callbacks=given)
+
+
+@pytest.mark.parametrize(
+    ("goal", "settings"),
+    [
+        ("stop_at_return", {"stop_at_return": -1e9}),
+        ("stop_at_evaluation", {"stop_at_evaluation": -1e9}),
+        ("stop_at_seconds", {"stop_at_seconds": 5.0}),
+    ],
+)
+def test_a_run_that_its_goal_ended_says_so(tmp_path, capsys, goal, settings):
+    result = train("lq-bandit", agents=2, iterations=100, evaluate_every=1, **settings)
+    assert result.gradients < 200
+    assert result.stopped == goal
+    assert f", stopped by {goal}\n" in repr(result)
+    option, value = f"--{goal.replace('_', '-')}", str(settings[goal])
+    line = ["train", "lq-bandit", "--agents", "2", "--iterations", "100", "--evaluate-every", "1", option, value]
+    assert main([*line, "--out", str(tmp_path / "told")]) == 0
+    assert f"seconds, stopped by {goal}\n" in capsys.readouterr().out
+    assert main([*line, "--out", str(tmp_path / "json"), "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["stopped"] == goal
+
+
+def test_a_run_to_its_end_was_stopped_by_nothing():
+    settings = {"agents": 1, "iterations": 5, "evaluate_every": 1}
+    result = train("lq-bandit", **settings, stop_at_evaluation=-1e9)  # met by the last gradient's evaluation
+    assert (result.gradients, result.stopped) == (5, "")
+    assert "stopped" not in repr(result)

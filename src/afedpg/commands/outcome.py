@@ -46,7 +46,8 @@ def report(options: argparse.Namespace, result: Result) -> None:
     if options.json:
         summary = {
             "out": str(result.out), "iteration": result.iteration, "gradients": result.gradients,
-            "samples": result.samples, "seconds": result.seconds, "theta_sha256": result.sha256,
+            "samples": result.samples, "seconds": result.seconds, "stopped": result.stopped,
+            "theta_sha256": result.sha256,
             "evaluations": [dataclasses.asdict(evaluation) for evaluation in result.evaluations],
             "training_return": finite(training),
             "best": None if best is None else {
@@ -62,6 +63,6 @@ def report(options: argparse.Namespace, result: Result) -> None:
     if training is not None:
         print(f"{TRAINING}: {training:.6g}")
     clock = "virtual seconds" if result.virtual else "seconds"
-    print(f"{result.gradients} gradients, {result.samples} samples, {result.seconds:.6g} {clock}")
+    print(f"{result.gradients} gradients, {result.samples} samples, {result.seconds:.6g} {clock}{result.cut}")
     print(f"theta SHA-256 {result.sha256}")
     print(printable(f"run folder: {result.out}"))

@@ -38,13 +38,17 @@ class Goals:
             means = [evaluation.mean for evaluation in evaluations if evaluation.kind == evaluations[0].kind]
             self._evaluations.append(math.fsum(means) / len(means))
 
-    def met(self, seconds: float) -> bool:
+    def met(self, seconds: float) -> str:
+        """The setting that ends the run now; empty where none does."""
+        if self._none:
+            return ""
         config = self._config
-        return not self._none and (
-            _at(self._returns, config.stop_at_return)
-            or _at(self._evaluations, config.stop_at_evaluation)
-            or (config.stop_at_seconds is not None and seconds >= config.stop_at_seconds)
-        )
+        if _at(self._returns, config.stop_at_return):
+            return "stop_at_return"
+        if _at(self._evaluations, config.stop_at_evaluation):
+            return "stop_at_evaluation"
+        over = config.stop_at_seconds is not None and seconds >= config.stop_at_seconds
+        return "stop_at_seconds" if over else ""
 
     def to_tree(self) -> dict[str, Any]:
         return {"recent": list(self._returns), "judged": list(self._evaluations)}

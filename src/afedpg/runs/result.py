@@ -48,7 +48,8 @@ class Result:
         out: the run folder, if one is kept.
         best: the best evaluated theta; None where no evaluation gave a number.
         looks: evaluations that it was chosen among.
-        stopped: the class of the callback that ended the run; empty where none did.
+        stopped: what ended the run early: the class of a callback, on_arrival, or the setting stop_at_return,
+            stop_at_evaluation or stop_at_seconds; empty where nothing did.
         config: the settings.
     """
 
@@ -68,6 +69,11 @@ class Result:
     best: Evaluated | None = None
     looks: int = 0
     stopped: str = ""
+
+    @property
+    def cut(self) -> str:
+        """What is said behind the run's seconds of its early end."""
+        return f", stopped by {self.stopped}" if self.stopped else ""
 
     @property
     def last(self) -> Evaluated:
@@ -134,7 +140,7 @@ class Result:
         config, clock = self.config, "virtual seconds" if self.virtual else "seconds"
         lines = [
             f"{config.task}, {config.method}, {config.agents} agents: {self.gradients} gradients, {self.samples} "
-            f"samples, {self.seconds:.6g} {clock}{f', stopped by {self.stopped}' if self.stopped else ''}",
+            f"samples, {self.seconds:.6g} {clock}{self.cut}",
             str(self.last.origin("last", self.looks)),
         ]
         if self.best is not None and self.looks > 1:

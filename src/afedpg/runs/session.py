@@ -56,6 +56,7 @@ class Session:
     evaluated: int = 0  # gradients at the last evaluation
     best: Evaluated | None = None
     looks: int = 0  # evaluations so far
+    goal: str = ""  # the setting that ended it early
 
     def __post_init__(self) -> None:
         self.goals, self.curve = Goals(self.config), Curve()
@@ -123,8 +124,10 @@ class Session:
             and (not federation.open_round or recorder.journal_full())
         ):
             self._checkpoint()
-        done = federation.rule.spent(server.gradients, server.unused) >= self.gradients
-        return done or self.goals.met(self.engine.seconds) or bool(self.watchers.stopped)
+        if federation.rule.spent(server.gradients, server.unused) >= self.gradients:
+            return True
+        self.goal = self.goals.met(self.engine.seconds)
+        return bool(self.goal or self.watchers.stopped)
 
     @cached_property
     def evaluation_period(self) -> int:
@@ -215,5 +218,5 @@ class Session:
             curve=self.curve,
             best=self.best,
             looks=self.looks,
-            stopped=self.watchers.stopped,
+            stopped=self.watchers.stopped or self.goal,
         )
