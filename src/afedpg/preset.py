@@ -17,6 +17,11 @@ def presets() -> list[str]:
     return sorted(path.name.removesuffix(".toml") for path in PRESETS.glob("*.toml"))
 
 
+def kinds() -> str:
+    """What they are called behind their task, as help names them."""
+    return ", ".join(sorted({name.partition(".")[2] for name in presets()}))
+
+
 def load_preset(task: str, preset: str | Path) -> dict[str, Any]:
     """The flat settings of a preset of that task, or of a user's own TOML file."""
     if isinstance(preset, Path) or preset.endswith(".toml"):

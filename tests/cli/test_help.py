@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shlex
 import subprocess
 import sys
@@ -14,6 +15,7 @@ import afedpg
 from afedpg import train
 from afedpg.cli import main, make_parser
 from afedpg.commands.reproduce import read_choices
+from afedpg.preset import presets
 from afedpg.runs.parts import configure
 
 TOP = make_parser()
@@ -86,3 +88,11 @@ def test_the_version(capsys):
         main(["--version"])
     assert end.value.code == 0
     assert capsys.readouterr().out == f"afedpg {afedpg.__version__}\n"
+
+
+def test_help_names_every_preset_that_ships():
+    names = {name.partition(".")[2] for name in presets()}
+    assert names == set(re.findall(r"preset: settings to start from: (.*), or a", train.__doc__)[0].split(", "))
+    for command in ("train", "tune", "server", "reproduce"):
+        [told] = [action.help for action in COMMANDS[command]._actions if action.dest == "preset"]
+        assert names == set(told.partition(", or a .toml")[0].rpartition(": ")[2].split(", ")), command

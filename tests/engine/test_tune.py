@@ -115,6 +115,10 @@ def test_the_command_searches_and_its_preset_trains(
     assert main([*line, "--json"]) == 0
     found = json.loads(capsys.readouterr().out.splitlines()[-1])
     assert (found["trials"], found["preset"]) == (2, "tuned/quadratic-afedpg/best.toml")
+    again = tune("quadratic", agents=2, iterations=10, trials=2)  # the same study
+    assert (again.trials, str(again.preset)) == (2, found["preset"])
+    Path("other.toml").write_text('method = "fedpg"\n')
+    assert str(tune("quadratic", **SMALL, trials=1, preset="other.toml").preset) == "tuned/quadratic-fedpg/best.toml"
 
 
 @pytest.mark.parametrize(

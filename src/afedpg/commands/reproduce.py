@@ -27,6 +27,7 @@ from afedpg.experiments.choices import (
     parse_studies,
     split_methods,
 )  # fmt: skip
+from afedpg.preset import kinds
 
 
 def add_commands(commands: Any) -> None:
@@ -47,7 +48,7 @@ def add_commands(commands: Any) -> None:
         help="narrows the methods, and `all` to the figures that have one; my_file.py:rule puts your own beside them",
     )
     parser.add_argument("--timing", metavar="NAME", help="timing model, or my_file.py:model of your own")
-    parser.add_argument("--preset", default="", help="paper, tuned, or a .toml file (default: paper)")
+    parser.add_argument("--preset", default="", help=f"{kinds()}, or a .toml file (default: paper)")
     parser.add_argument("--out", metavar="DIR", help="default: reproduced/SCALE")
     help = "compute nothing: tables, figure and verdicts of the runs that are finished in --out"
     parser.add_argument("--finished-only", action="store_true", help=help)

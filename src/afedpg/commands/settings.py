@@ -15,6 +15,7 @@ from typing import Any
 from afedpg import config as configuration
 from afedpg.errors import ConfigError
 from afedpg.options import default_of
+from afedpg.preset import kinds
 from afedpg.toml_file import read_toml
 
 
@@ -22,7 +23,7 @@ def add_settings(parser: argparse.ArgumentParser, engine: str | None = None) -> 
     """TASK, everything a run can be told, and --preset; of a command with an engine of its own, what that one reads."""
     for name in (None, *configuration.SECTIONS):
         add_section(parser, name, engine)
-    parser.add_argument("--preset", help="settings to start from: paper, tuned, or a .toml file of your own")
+    parser.add_argument("--preset", help=f"settings to start from: {kinds()}, or a .toml file of your own")
 
 
 def add_section(parser: argparse.ArgumentParser, name: str | None, engine: str | None = None) -> None:

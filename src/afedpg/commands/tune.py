@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
-import re
 import sys
-from pathlib import Path
 from typing import Any
 
 from afedpg.commands.parser import add_workers, command
@@ -28,12 +26,10 @@ def add_commands(commands: Any) -> None:
 def _tune(options: argparse.Namespace) -> int:
     from afedpg.runs.tune import tune
 
-    settings = given_settings(options)
-    name = f"{options.task}-{settings.get('method', 'afedpg')}"
-    out = Path(options.out) if options.out else Path("tuned") / re.sub(r"[^A-Za-z0-9._-]", "_", name)
     found = tune(
-        options.task, out=out, trials=options.trials, minutes=options.minutes, preset=options.preset,
-        workers=options.workers, say=_say, **settings,
+        options.task, out=options.out or None, trials=options.trials, minutes=options.minutes, preset=options.preset,
+        workers=options.workers, say=_say,
+        **given_settings(options),
     )  # fmt: skip
     if options.json:
         told = {"value": found.value, "trials": found.trials, "pruned": found.pruned, "settings": found.settings}

@@ -83,7 +83,7 @@ def train(
         callbacks: objects of afedpg.Callback, or one of them, which hear of gradients and evaluations and may end the
             run, as afedpg.EarlyStopping does.
         progress: show how far the run is, on stderr or below a notebook's cell.
-        preset: settings to start from: paper, tuned, ppo, or a .toml file.
+        preset: settings to start from: paper, ppo, tuned, or a .toml file.
         out: the run folder to write; without it nothing is kept on the disk.
         workers: processes that compute, without an influence on the result; by default one per core where that pays,
             and 1 where they would have to run your script again to have your functions.

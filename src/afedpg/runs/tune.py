@@ -8,6 +8,7 @@ there. The study is a database in its folder: a search that was interrupted goes
 from __future__ import annotations
 
 import json
+import re
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
@@ -19,6 +20,7 @@ import tomli_w
 
 from afedpg.config import Config
 from afedpg.errors import AfedpgError, ConfigError
+from afedpg.options import place
 from afedpg.parts import parse, write_values
 from afedpg.preset import load_preset
 from afedpg.record.disk import write_bytes
@@ -91,7 +93,7 @@ class Tuned:
 def tune(
     task: str,
     *,
-    out: str | Path,
+    out: str | Path | None = None,
     trials: int | None = None,
     minutes: float | None = None,
     preset: str | Path | None = None,
@@ -108,7 +110,7 @@ def tune(
 
     Args:
         task: as of `train`.
-        out: the folder of the study; one that is there already is gone on with.
+        out: the folder of the study, tuned/TASK-METHOD unless given; one that is there already is gone on with.
         trials: end once the study has so many; 20 unless `minutes` are given.
         minutes: begin no trial after so many.
         preset: settings to start from.
@@ -125,7 +127,7 @@ def tune(
     if "seed" in settings:
         raise ConfigError(f"seed: a search has seeds of its own, {SEEDS[0]} to {SEEDS[-1]}")
     fixed = {**(load_preset(task, preset) if preset is not None else {}), **settings}
-    search = _Search(task, fixed, Path(out), workers)
+    search = _Search(task, fixed, None if out is None else place("out", out), workers)
     study = search.open()
     wanted = trials if trials is not None else TRIALS if minutes is None else None
     deadline = None if minutes is None else time.monotonic() + 60 * minutes
@@ -138,9 +140,10 @@ def tune(
 
 
 class _Search:
-    def __init__(self, task: str, fixed: Mapping[str, Any], folder: Path, workers: int | None) -> None:
-        self._task, self._fixed, self._folder, self._workers = task, dict(fixed), folder, workers
+    def __init__(self, task: str, fixed: Mapping[str, Any], folder: Path | None, workers: int | None) -> None:
+        self._task, self._fixed, self._workers = task, dict(fixed), workers
         config = self._config({}, SEEDS[0])  # refuses now what makes no sense
+        self._folder = folder or Path("tuned") / re.sub(r"[^A-Za-z0-9._-]", "_", f"{task}-{config.method}")
         self._spec = parse("estimator", config.agent.estimator)
         whole = CLIPPED if self._spec.name == "clipped" and not self._spec.file else STEPS
         taken = {*fixed, *self._spec.values}
@@ -172,8 +175,8 @@ class _Search:
     def value(self, trial: Any) -> float:
         chosen = {name: values.draw(trial, name) for name, values in self.space.items()}
         last = []
-        for place, seed in enumerate(SEEDS):
-            config, watch = self._config(self._settings(chosen), seed), _Watch(trial, place)
+        for number, seed in enumerate(SEEDS):
+            config, watch = self._config(self._settings(chosen), seed), _Watch(trial, number)
             run(config, workers=self._workers, on_arrival=watchers(config, [watch], None))
             if watch.cut:
                 raise _optuna().TrialPruned
