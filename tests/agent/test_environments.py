@@ -169,6 +169,49 @@ def test_so_are_agents_whose_arguments_make_different_spaces(tmp_path):
         gymnasium.registry.update(registered)
 
 
+class Around(gymnasium.Wrapper):
+    """As Walk, but another object around it."""
+
+
+def shared(among):
+    """make_env that gives `among(agent)` the same walk."""
+    walks = {}
+    return lambda agent: walks.setdefault(among(agent), Walk())
+
+
+@pytest.mark.parametrize(
+    ("among", "agent"), [(lambda agent: 0, 1), (lambda agent: (agent + 1) // 2, 2), (lambda agent: agent % 2, 2)]
+)
+@pytest.mark.parametrize("around", [False, True])
+def test_one_environment_for_several_agents_is_noticed_before_anything_is_computed(tmp_path, among, agent, around):
+    """They would step one another's episodes: other results, and no error."""
+    make = shared(among)
+    with pytest.raises(
+        ConfigError, match=rf"^make_env: agent {agent} got a Walk that was given out before.*make a new one"
+    ):
+        train("walks", **SHORT, make_env=lambda a: Around(make(a)) if around else make(a), out=tmp_path / "run")
+    assert not (tmp_path / "run").exists()
+
+
+def test_an_agents_environment_is_not_evaluated_in_while_it_is_in_use():
+    with pytest.raises(ConfigError, match=r"^make_env: agent 0 got a Walk that was given out before"):
+        train("walks", **SHORT | {"agents": 1}, make_env=shared(lambda agent: agent))
+
+
+def test_sites_that_give_out_one_environment_are_noticed():
+    walk = Walk()
+    with pytest.raises(ConfigError, match=r"^sites: agent 1 got a Walk that was given out before"):
+        train("CartPole-v1", **SHORT, sites=lambda env, agent: walk)
+
+
+def test_environments_that_made_room_are_made_anew():
+    """Objects may then lie where others were."""
+    environments = Environments(from_settings({"task": "walks", "agents": 9}), lambda agent: Walk(), limit=2)
+    for agent in (0, 1, 2, 3) * 20:
+        assert environments.of(agent).agent_id == agent
+        environments.make(agent).close()
+
+
 KINDS = dict.fromkeys(range(3), Walk)
 
 

@@ -12,6 +12,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
+from weakref import WeakValueDictionary
 
 import gymnasium
 import numpy as np
@@ -134,6 +135,7 @@ class Environments:
         self._sites = make_sites(config.agent.sites, sites, config.agents) if make_env is None else None
         self._limit = limit
         self._live: OrderedDict[int, Live] = OrderedDict()
+        self._made: WeakValueDictionary[int, Environment] = WeakValueDictionary()  # by id, unwrapped
         check_agents(config.agent.env_kwargs, config.agents)
         first = self.of(0)
         self.observations, self.actions = first.observations, first.actions
@@ -148,6 +150,7 @@ class Environments:
     def make(self, agent_id: int, render_mode: str | None = None) -> Environment:
         """A fresh environment of that agent, with the spaces of agent 0's, which the caller closes."""
         env = self._make(agent_id, render_mode)
+        self._check_new(env, agent_id)
         if hasattr(self, "actions"):  # else this is agent 0's, the one to compare with
             try:
                 self._compare(Live(env, agent_id))
@@ -155,6 +158,17 @@ class Environments:
                 env.close()
                 raise
         return env
+
+    def _check_new(self, env: Environment, agent_id: int) -> None:
+        """Agents would step one another's episodes, and an evaluation theirs, and no error would come of it."""
+        inner = env.unwrapped
+        if self._made.get(id(inner)) is inner:
+            setting = "task" if self._setting == "env_kwargs" else self._setting
+            raise ConfigError(
+                f"{setting}: agent {agent_id} got a {type(inner).__name__} that was given out before, and agents would "
+                "step one another's; make a new one at every call"
+            )
+        self._made[id(inner)] = inner
 
     def compare_all(self) -> list[int]:
         """Makes every environment that differs from the others once, and so compares their spaces; returns the agents
@@ -216,12 +230,16 @@ class Environments:
         old.env.close()
         return None
 
+    @property
+    def _setting(self) -> str:
+        """What makes environments differ."""
+        named = "env_kwargs" if self._sites is None else "sites"
+        return named if self._make_env is None else "make_env"
+
     def _compare(self, live: Live) -> None:
         if _shapes(live.observations, live.actions) != _shapes(self.observations, self.actions):
-            named = "env_kwargs" if self._sites is None else "sites"
-            setting = named if self._make_env is None else "make_env"
             raise ConfigError(
-                f"{setting}: agent {live.agent_id} has observations {live.observations.space} and actions "
+                f"{self._setting}: agent {live.agent_id} has observations {live.observations.space} and actions "
                 f"{live.actions.space}, agent 0 has {self.observations.space} and {self.actions.space}; "
                 "one policy serves all agents, so shapes must agree"
             )
