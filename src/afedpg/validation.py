@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+from collections import Counter
 from itertools import pairwise
 from typing import Any
 
@@ -136,6 +137,7 @@ def _check_timing(config: Config) -> None:
         "late": timing.late,
         "drop": timing.drop,
     }
+    _check_once("silent", timing.silent)
     for name, agents in named.items():
         for agent, seconds in agents.items():
             known = agent.isdecimal() and int(agent) < config.agents
@@ -149,12 +151,18 @@ def _check_timing(config: Config) -> None:
     _require(working > 0, "drop: every agent that answers leaves; the run could not end")
 
 
+def _check_once(name: str, agents: tuple[int, ...]) -> None:
+    for agent, count in Counter(agents).items():
+        _require(count == 1, f"{name}: agent {agent} is named {count} times; once is enough")
+
+
 def _check_attack(config: Config) -> None:
     liars = set(config.attackers)
     _require(bool(config.attack) == bool(liars), "attack: say how with --attack NAME and who with --attackers 2,5")
     for agent in config.attackers:
         known = 0 <= agent < config.agents
         _require(known, f"attackers: there is no agent {agent}; agents are 0 to {config.agents - 1}")
+    _check_once("attackers", config.attackers)
     _require(len(liars) < config.agents, "attackers: every agent lies; there is nothing to see")
 
 

@@ -48,6 +48,8 @@ CASES = {
     "--attack zeros --attackers 8": "attackers: there is no agent 8; agents are 0 to 7",
     "--attack zeros --attackers -1": "attackers: there is no agent -1",
     "--attack zeros --attackers 0,1 --agents 2": "attackers: every agent lies",
+    "--attack zeros --attackers 1,3,1": "attackers: agent 1 is named 2 times",
+    "--silent 3,3": "silent: agent 3 is named 2 times",
     "--attack sign-flip:scale=-1 --attackers 1": "attack: sign-flip: scale: -1.0 must be above 0",
     "--attack poisoned-moments --attackers 1": "attack: poisoned-moments needs agents that report moments",
     "--attack false-drift --attackers 1": "attack: false-drift needs an estimator whose reports carry numbers",
