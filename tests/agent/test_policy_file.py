@@ -92,6 +92,16 @@ def test_predict_takes_one_observation_or_many(tmp_path):
         loaded.predict(np.zeros(4))
 
 
+@pytest.mark.parametrize("task", ["Pendulum-v1", "CartPole-v1"])
+def test_of_no_observations_there_are_no_actions_of_the_same_kind(tmp_path, task):
+    saved(tmp_path, task)
+    loaded = load_policy(tmp_path)
+    rows = np.zeros((3, *loaded.observation_space.shape), np.float32)
+    some, none = (loaded.predict(rows[:count])[0] for count in (3, 0))
+    assert none.dtype == some.dtype == loaded.action_space.dtype
+    assert none.shape == (0, *some.shape[1:])
+
+
 def test_dict_observations(tmp_path):
     saved(tmp_path, "mixed", lambda agent: Mixed())
     loaded = load_policy(tmp_path)

@@ -303,7 +303,9 @@ class LoadedPolicy:
         if batch is None:
             return np.asarray(self._act(observation, deterministic)), None
         rows = [_row(self.observation_space, observation, index) for index in range(batch)]
-        return np.array([self._act(row, deterministic) for row in rows]), None
+        actions = [self._act(row, deterministic) for row in rows]
+        space = self.action_space  # says what an empty batch is, too
+        return np.array(actions, space.dtype).reshape(batch, *(space.shape or ())), None
 
 
 def actor_of(file: PolicyFile, make_policy: MakePolicy | None = None) -> Actor:
