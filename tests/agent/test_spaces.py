@@ -28,6 +28,10 @@ REFUSED = [
     spaces.Text(5),
     spaces.Sequence(BOX),
     spaces.Dict({"p": PICTURE}),
+    spaces.Dict({}),
+    spaces.Tuple([]),
+    spaces.Dict({"a": BOX, "b": spaces.Dict({})}),
+    spaces.Dict({"a": BOX, "b": spaces.Tuple([])}),
 ]
 
 

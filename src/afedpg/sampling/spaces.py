@@ -174,6 +174,8 @@ def actions_of(space: Space[Any]) -> Actions:
 
 def _check_observation(space: Space[Any], whole: Space[Any]) -> None:
     where = f"{space}" if space is whole else f"{space} inside {whole}"
+    if isinstance(space, (spaces.Dict, spaces.Tuple)) and not space.spaces:  # which Gymnasium cannot flatten
+        raise ConfigError(f"task: the observation space {where} holds no numbers; there is nothing to act on")
     if isinstance(space, spaces.Dict):
         for part in space.spaces.values():
             _check_observation(part, whole)
