@@ -52,6 +52,7 @@ LIAR = "tests/network/test_hostile_server.py"
 ANSWERS = "tests/agent/test_answers.py"
 ENVIRONMENTS = "tests/agent/test_environments.py"
 CHOICES = "tests/agent/test_choices.py"
+POLICIES = "tests/agent/test_own_policies.py"
 TUNE = "tests/engine/test_tune.py"
 IMAGES = "tests/agent/test_images.py"
 MISFITS = "tests/network/test_misfits.py"
@@ -544,6 +545,24 @@ MUTANTS = [
            "if inside and (at_most is None or number <= at_most):", "if inside:", f"{LIAR} no_agent"),
     Mutant("a setting is forgotten among the terms", "config.py",
            "at_least=0, at_most=1, term=True", "at_least=0, at_most=1", f"{LIAR} no_agent"),
+    # What a policy of one's own answers.
+    Mutant("log-probabilities may be a column", "policy/own.py",
+           "if not isinstance(found, Tensor) or found.shape != (n,):", "if False:", f"{POLICIES} one_row"),
+    Mutant("a policy of one's own drops what it likes", "policy/own.py",
+           "self._module = module.eval()", "self._module = module", f"{POLICIES} dropout"),
+    Mutant("an own policy's index is anything", "policy/actions.py",
+           "((row >= 0) & (row < self.choices)).all()", "True", f"{POLICIES} names_the_policy"),
+    Mutant("an own policy's index is cut to a whole number", "policy/actions.py",
+           "if found.is_floating_point() != (self.choices is None):", "if False:", f"{POLICIES} names_the_policy"),
+    Mutant("statistics of training are no agent's", "policy/own.py",
+           "for name, part in module.named_modules():", "for name, part in ():", f"{POLICIES} what_is_no_policy"),
+    Mutant("parameters that are not to be trained are", "policy/own.py",
+           "if not parameter.requires_grad:", "if False:", f"{POLICIES} what_is_no_policy"),
+    Mutant("two agents share an environment", "sampling/environments.py",
+           "if self._made.get(id(inner)) is inner:", "if False:", f"{ENVIRONMENTS} one_environment"),
+    Mutant("no actions are of another type", "export/policy_file.py",
+           "np.array(actions, space.dtype)", "np.array(actions)", "tests/agent/test_policy_file.py no_observations"),
+    Mutant("agents are named twice", "validation.py", "_require(count == 1,", "_require(True,", INPUT),
     # What an environment answers.
     Mutant("words and arrays are rewards", "sampling/answers.py",
            "if not isinstance(reward, (str, bytes)) and np.shape(reward) == ():", "if True:",

@@ -209,7 +209,7 @@ def make_own(observations, actions):
 def test_a_module_of_ones_own_acts_in_the_graph_as_it_does_here(observations, actions):
     space = OBSERVATIONS[observations]
     like = file_of(space, ACTIONS[actions])
-    made = ModulePolicy(make_own(space, ACTIONS[actions]))
+    made = ModulePolicy(make_own(space, ACTIONS[actions]), ACTIONS[actions])
     theta = (0.3 * np.random.default_rng(0).standard_normal(made.layout.size)).astype(np.float32)
     file = replace(like, policy=made.describe(), layout=made.layout, theta=theta)
     space.seed(0)
@@ -228,7 +228,7 @@ def test_what_torch_cannot_export_is_one_line():
             return torch.linalg.eigvals(rows[:, None] * rows[:, :, None]).real[:, 0].long()
 
     file = file_of(BOX, ACTIONS["discrete"])
-    made = ModulePolicy(Odd(4, 5, False))
+    made = ModulePolicy(Odd(4, 5, False), ACTIONS["discrete"])
     file = replace(file, policy=made.describe(), layout=made.layout, theta=np.zeros(made.layout.size, np.float32))
     with pytest.raises(AfedpgError, match=r"^policy: torch cannot export Odd: .*$"):
         to_onnx(file, {}, "1.2", lambda observations, actions: Odd(4, 5, False))

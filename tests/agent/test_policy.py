@@ -1,5 +1,6 @@
 """Policies: sizes of the paper, orthogonality, and one distribution seen through torch and through the sampler."""
 
+import gymnasium
 import numpy as np
 import pytest
 import torch
@@ -114,9 +115,12 @@ class OwnPolicy(torch.nn.Module):
         return self.body(observations).argmax(1)
 
 
+SPACES = gymnasium.spaces.Box(-1, 1, (3,)), gymnasium.spaces.Discrete(2)
+
+
 def test_a_module_of_ones_own_is_a_policy():
-    policy = ModulePolicy.make(lambda observations, actions: OwnPolicy(3, 2), None, None, stream(0, "theta"))
-    again = ModulePolicy.make(lambda observations, actions: OwnPolicy(3, 2), None, None, stream(0, "theta"))
+    policy = ModulePolicy.make(lambda observations, actions: OwnPolicy(3, 2), *SPACES, stream(0, "theta"))
+    again = ModulePolicy.make(lambda observations, actions: OwnPolicy(3, 2), *SPACES, stream(0, "theta"))
     theta = policy.initial_theta(stream(0, "theta"))
     np.testing.assert_array_equal(theta, again.initial_theta(stream(0, "theta")))
     actor, x = policy.actor(theta.astype(np.float32)), np.ones(3, np.float32)
@@ -129,4 +133,4 @@ def test_a_module_of_ones_own_is_a_policy():
 
 def test_a_module_without_the_methods_is_refused():
     with pytest.raises(ConfigError, match="lacks log_prob"):
-        ModulePolicy(torch.nn.Linear(2, 2))
+        ModulePolicy(torch.nn.Linear(2, 2), SPACES[1])

@@ -179,6 +179,7 @@ def _module(graph: _Graph, file: PolicyFile, policy: ModulePolicy, x: str) -> st
     import torch
 
     written, example = BytesIO(), torch.zeros(2, spaces.flatdim(file.observation_space))
+    policy.actor(file.theta).mode(example[0].numpy())  # a graph of something else would be written as readily
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # the exporter that needs no further package is called an old one

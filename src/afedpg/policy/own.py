@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Protocol, cast
+from typing import Any, Protocol
 
 import numpy as np
 import torch
 from gymnasium import Space
 from torch import Tensor
 
-from afedpg.errors import ConfigError
+from afedpg.errors import BrokenPart, ConfigError
 from afedpg.messages import Floats, Vector
+from afedpg.own_parts import asked, name_of
 from afedpg.params import Layout
 from afedpg.policy.acting import Actor
+from afedpg.policy.actions import Wanted, told, wanted_of
 from afedpg.policy.mlp import Tensors, to_torch
 
 
@@ -35,6 +37,7 @@ class OwnModule(Protocol):
 
 
 MakePolicy = Callable[[Space[Any], Space[Any]], torch.nn.Module]
+_METHODS = ("log_prob", "sample", "mode")
 
 
 class _Method(torch.nn.Module):
@@ -50,13 +53,16 @@ class _Method(torch.nn.Module):
 
 
 class ModulePolicy:
-    """Adapts such a module; its parameters, in the order of named_parameters, are theta."""
+    """Adapts such a module; its parameters, in the order of named_parameters, are theta.
 
-    def __init__(self, module: torch.nn.Module) -> None:
-        missing = [name for name in ("log_prob", "sample", "mode") if not hasattr(module, name)]
-        if missing:
-            raise ConfigError(f"policy: {type(module).__name__} lacks {', '.join(missing)}; see OwnModule")
-        self._module = module
+    It stays in evaluation mode: what dropout does when it trains would be neither drawn from the agent's stream nor the
+    same when actions are drawn and when their log-probabilities are computed.
+    """
+
+    def __init__(self, module: torch.nn.Module, actions: Space[Any]) -> None:
+        _check_module(module)
+        self.wanted: Wanted = wanted_of(actions)
+        self._module = module.eval()
         shapes = tuple((name, tuple(parameter.shape)) for name, parameter in module.named_parameters())
         self._layout = Layout(shapes)
 
@@ -65,9 +71,13 @@ class ModulePolicy:
         cls, make_policy: MakePolicy, observations: Space[Any], actions: Space[Any], generator: np.random.Generator
     ) -> ModulePolicy:
         """The module's own initialization, seeded; torch's global stream stays where it was."""
+        if isinstance(make_policy, torch.nn.Module) or not callable(make_policy):
+            given = repr(make_policy) if isinstance(make_policy, str) else f"a {type(make_policy).__name__}"
+            function = "the function that makes one, (observation_space, action_space) -> torch.nn.Module"
+            raise ConfigError(f"make_policy: {given} makes no policy; give {function}")
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(int(generator.integers(2**63)))
-            return cls(make_policy(observations, actions))
+            return cls(asked(f"make_policy: {name_of(make_policy)}", make_policy, observations, actions), actions)
 
     @property
     def layout(self) -> Layout:
@@ -79,11 +89,24 @@ class ModulePolicy:
         return theta
 
     def log_prob(self, tensors: Tensors, observations: Tensor, actions: Tensor) -> Tensor:
-        return cast(Tensor, self._call("log_prob", tensors, observations, actions))
+        found, n = self.call("log_prob", tensors, observations, actions), len(observations)
+        if not isinstance(found, Tensor) or found.shape != (n,):  # [n, 1] times [n] weights would be [n, n]
+            raise BrokenPart(
+                f"{self.whose('log_prob')} gave {told(found)} for {n} observations; return one number for each, [n]"
+            )
+        if torch.is_grad_enabled() and not found.requires_grad:
+            raise BrokenPart(
+                f"{self.whose('log_prob')} does not depend on the parameters; keep what it computes in torch"
+            )
+        return found
 
-    def _call(self, name: str, tensors: Tensors, *arguments: Any) -> Any:
+    def call(self, name: str, tensors: Tensors, *arguments: Any) -> Any:
         named = {f"module.{key}": tensor for key, tensor in tensors.items()}
-        return torch.func.functional_call(_Method(self._module, name), named, arguments)
+        method = _Method(self._module, name)
+        return asked(self.whose(name), torch.func.functional_call, method, named, arguments)
+
+    def whose(self, method: str) -> str:
+        return f"make_policy: {type(self._module).__name__}'s {method}"
 
     def actor(self, theta: Floats) -> Actor:
         views = self._layout.views(theta)
@@ -117,7 +140,31 @@ class _ModuleActor:
 
     def _action(self, name: str, observation: Floats, *more: Any) -> Any:
         with torch.no_grad():
-            actions: Tensor = self._policy._call(name, self._tensors, to_torch(observation[None], torch.float32), *more)
-        if actions.dtype.is_floating_point:
-            return actions[0].numpy().astype(np.float32)
-        return int(actions[0]) if actions.ndim == 1 else actions[0].numpy().astype(np.int64)
+            found = self._policy.call(name, self._tensors, to_torch(observation[None], torch.float32), *more)
+        wanted = self._policy.wanted
+        if not wanted.fits(found):
+            raise BrokenPart(f"{self._policy.whose(name)} gave {told(found)} for 1 observation; return {wanted}")
+        action = found[0].numpy()
+        if wanted.choices is None:
+            return action.astype(np.float32)
+        return action.astype(np.int64) if wanted.shape else int(action)
+
+
+def _check_module(module: Any) -> None:
+    kind = type(module).__name__
+    if not isinstance(module, torch.nn.Module):
+        raise ConfigError(f"make_policy: it returned a {kind}; return a torch.nn.Module with {', '.join(_METHODS)}")
+    if missing := [name for name in _METHODS if not hasattr(module, name)]:
+        raise ConfigError(f"make_policy: {kind} lacks {', '.join(missing)}; see OwnModule")
+    for name, parameter in module.named_parameters():
+        if not parameter.requires_grad:  # theta is one vector, and the server steps all of it
+            raise ConfigError(
+                f"make_policy: {kind}'s {name} is not to be trained; keep it as a buffer, not a parameter"
+            )
+    for name, part in module.named_modules():
+        # its statistics are no part of theta: no agent would share them, and of one observation there are none
+        if isinstance(part, torch.nn.modules.batchnorm._BatchNorm) or getattr(part, "track_running_stats", False):
+            raise ConfigError(
+                f"make_policy: {kind}'s {name} ({type(part).__name__}) needs statistics of training, which agents do "
+                "not share; use LayerNorm or GroupNorm"
+            )

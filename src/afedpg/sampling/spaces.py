@@ -98,9 +98,6 @@ class ManyActions:
         return sum(self.choices)
 
     def to_environment(self, action: NDArray[np.int64]) -> NDArray[np.int64]:
-        if np.shape(action) != self.start.shape:  # of a policy of one's own: numpy would spread one index over all
-            told = f"an action of shape {np.shape(action)}"
-            raise ConfigError(f"policy: {told}, but {self.space} takes {self.start.size} indices in a row")
         return self.start + action
 
     def shaped(self, row: Any) -> Any:

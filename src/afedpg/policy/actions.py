@@ -1,0 +1,52 @@
+"""What a policy of one's own must return for an action: numpy would spread or cut another shape without a word."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from gymnasium import Space, spaces
+from numpy.typing import NDArray
+from torch import Tensor
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """One action as `sample` and `mode` return it, for one observation with a first axis of 1."""
+
+    space: Space[Any]
+    shape: tuple[int, ...]
+    choices: NDArray[np.int64] | None  # how many there are of each; None for a Box
+
+    def fits(self, found: Any) -> bool:
+        if not isinstance(found, Tensor) or found.shape != (1, *self.shape):
+            return False
+        if found.is_floating_point() != (self.choices is None):  # 0.9 would be index 0
+            return False
+        row = found[0].detach().numpy()
+        return bool(np.isfinite(row).all() if self.choices is None else ((row >= 0) & (row < self.choices)).all())
+
+    def __str__(self) -> str:
+        if self.choices is None:
+            return f"finite real numbers, [n, {self.shape[0]}], for {self.space}"
+        axes = f"[n, {self.shape[0]}]" if self.shape else "[n]"
+        return f"whole numbers, {axes}, that are indices from 0, for {self.space}"
+
+
+def wanted_of(space: Space[Any]) -> Wanted:
+    if isinstance(space, spaces.Discrete):
+        return Wanted(space, (), np.array(space.n, np.int64))
+    size = int(np.prod(space.shape or ()))
+    if isinstance(space, spaces.Box):
+        return Wanted(space, (size,), None)
+    nvec = space.nvec.reshape(-1) if isinstance(space, spaces.MultiDiscrete) else np.full(size, 2)
+    return Wanted(space, (size,), nvec.astype(np.int64))
+
+
+def told(found: Any) -> str:
+    """What came, in a few words."""
+    if not isinstance(found, Tensor):
+        return f"a {type(found).__name__}"
+    kind = str(found.dtype).removeprefix("torch.")
+    return f"{kind} {found.tolist()}" if found.numel() <= 4 else f"{kind} of shape {list(found.shape)}"
