@@ -54,7 +54,8 @@ def asked(whose: str, method: Callable[..., T], *given: Any) -> T:
         place = _place(error)
         if isinstance(error, ValueError) and _READ_ONLY in str(error):
             raise BrokenPart(f"{whose} writes to an array that it may only read ({place}); copy it first") from error
-        raise BrokenPart(f"{whose} raised {type(error).__name__}: {error} ({place})") from error
+        text = " ".join(str(error).split())  # torch's go over many lines
+        raise BrokenPart(f"{whose} raised {type(error).__name__}: {text} ({place})") from error
 
 
 def _place(error: Exception) -> str:

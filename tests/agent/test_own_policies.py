@@ -142,9 +142,15 @@ def test_a_run_says_so_too(method, answer):
     assert refused(BrokenPart, make_policy=odd(**{method: answer})).startswith(f"make_policy: Odd's {method} gave ")
 
 
+def fail():
+    raise RuntimeError("shapes differ:\n  8 and 4\n")
+
+
 def test_what_fails_in_a_policy_is_one_line_with_its_place():
     line = refused(BrokenPart, make_policy=odd(mode=lambda self, rows: self.nets(rows)))
     assert re.match(r"make_policy: Odd's mode raised AttributeError: .*nets.*test_own_policies\.py, line \d+\)", line)
+    line = refused(BrokenPart, make_policy=odd(mode=lambda self, rows: fail()))
+    assert line.startswith("make_policy: Odd's mode raised RuntimeError: shapes differ: 8 and 4 (")
     line = refused(BrokenPart, make_policy=lambda observations: Net(observations, TWO))
     assert re.match(r"make_policy: <lambda> raised TypeError: .*takes 1 positional argument but 2 were given", line)
 
