@@ -444,7 +444,7 @@ MUTANTS = [
     Mutant("edited iterations pass for an extension", "record/agreement.py",
            "    if not added or after", "    if after", "tests/engine/test_edited_settings.py iterations"),
     Mutant("another task keeps the arguments of the run's", "runs/evaluate.py",
-           "kwargs = dict(self.env_kwargs or {})", "kwargs = dict(config.agent.env_kwargs)",
+           '{"env_kwargs": self.env_kwargs or {}}', '{"env_kwargs": config.agent.env_kwargs}',
            "tests/agent/test_elsewhere.py other"),
     Mutant("a setting that train's types do not know", "runs/keywords.py",
            "    keep_reports: bool\n", "", KEYWORDS),

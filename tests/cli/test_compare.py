@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import sqlite3
 from contextlib import closing
 from pathlib import Path
@@ -127,6 +128,7 @@ def test_a_seed_counts_once(runs, capsys):
 
 def test_a_run_without_a_row_yet_is_compared_by_its_settings(runs, capsys):
     (runs / "fedpg" / "run.db").unlink()
+    shutil.rmtree(runs / "fedpg" / "checkpoints")
     fedpg, _ = json.loads(said(capsys, "--json").out)["groups"]
     assert (fedpg["results"], fedpg["states"]) == ({}, ["interrupted"])
 

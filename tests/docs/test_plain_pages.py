@@ -12,7 +12,7 @@ from afedpg.config import METHODS, PROBLEMS, SCHEDULES
 sys.path.insert(0, str(ROOT / "docs"))
 import pictures
 
-QUESTIONS = 26
+QUESTIONS = 27
 TERMS = re.compile(r"^\| (?!term \||---)(?P<term>[^|]+?) \| (?P<meaning>[^|]+) \|", re.MULTILINE)
 
 

@@ -143,6 +143,8 @@ class Pool:
             try:
                 result = worker.connection.recv()
             except (EOFError, OSError):
+                result = None
+            if result is None:  # it died
                 self._replace(worker)
                 continue
             if worker.job is not None:
