@@ -234,7 +234,12 @@ def test_false_alone_ends_a_run_whoever_says_it(answer, gradients):
     assert (said.gradients, said.stopped) == (gradients, "Says" if gradients == 1 else "")
 
 
-@pytest.mark.parametrize(("given", "named"), [(Heard, "<class .*Heard'>"), (5, "5"), (None, "None")])
+@pytest.mark.parametrize("given", [None, (), []])
+def test_no_callback_is_none(given):
+    assert train("quadratic", agents=1, iterations=2, callbacks=given).gradients == 2
+
+
+@pytest.mark.parametrize(("given", "named"), [(Heard, "<class .*Heard'>"), (5, "5")])
 def test_what_is_no_callback_is_named(given, named):
     with pytest.raises(ConfigError, match=f"callbacks: {named} is no object of a class made from afedpg.Callback"):
         train("quadratic", iterations=1, callbacks=given)

@@ -226,7 +226,7 @@ class Watchers:
 
 def watchers(
     config: Config,
-    callbacks: Callback | Sequence[Callback],
+    callbacks: Callback | Sequence[Callback] | None,
     on_arrival: OwnOnArrival | None,
     display: OnArrival | None = None,
 ) -> OnArrival | None:
@@ -239,7 +239,9 @@ def watchers(
     return Watchers(several, on_arrival, display)
 
 
-def _several(callbacks: Callback | Sequence[Callback]) -> tuple[Callback, ...]:
+def _several(callbacks: Callback | Sequence[Callback] | None) -> tuple[Callback, ...]:
+    if callbacks is None:
+        return ()
     one = isinstance(callbacks, (Callback, type))
     given: tuple[Any, ...] = tuple(callbacks) if isinstance(callbacks, Iterable) and not one else (callbacks,)
     for callback in given:

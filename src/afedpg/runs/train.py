@@ -54,7 +54,7 @@ def train(
     make_env: MakeEnv | None = None,
     make_policy: MakePolicy | None = None,
     on_arrival: OwnOnArrival | None = None,
-    callbacks: Callback | Sequence[Callback] = (),
+    callbacks: Callback | Sequence[Callback] | None = (),
     progress: bool = False,
     preset: str | Path | None = None,
     out: str | Path | None = None,
@@ -172,7 +172,7 @@ def resume(
     cluster: Mapping[str, Any] = MappingProxyType({}),
     accept_loss: bool = False,
     trust_code: bool = False,
-    callbacks: Callback | Sequence[Callback] = (),
+    callbacks: Callback | Sequence[Callback] | None = (),
     progress: bool = False,
     iterations: int | str | None = None,
 ) -> Result:
