@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -57,11 +58,18 @@ def test_what_is_worth_is_the_mean_of_the_last_evaluations(tmp_path: Path, monke
 
 def test_a_trial_below_the_median_is_cut_short(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tuning, "SURE", 2)
-    seen = seen_by(monkeypatch)
+    run, runs = tuning.run, []
+
+    def noting(config: Any, **more: Any) -> Any:
+        result = run(config, **more)
+        runs.append((config.seed, result.stopped))
+        return result
+
+    monkeypatch.setattr(tuning, "run", noting)
     found = tune("quadratic", **SMALL, trials=8, out=tmp_path / "study")
     assert found.trials == 8
-    assert found.pruned > 0
-    assert len(seen) < 8 * 3
+    assert found.pruned == sum(stopped != "" for _, stopped in runs) > 0
+    assert all(seed == tuning.SEEDS[0] for (_, stopped), (seed, _) in pairwise(runs) if stopped)
 
 
 def test_a_study_goes_on_with_its_own_settings_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

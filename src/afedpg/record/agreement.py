@@ -52,7 +52,7 @@ def _was_extended(then: Mapping[str, Any], now: Mapping[str, Any], iteration: in
     """The run has more iterations now, from a server step on that the checkpoint has not passed."""
     before, after = list(then.get("extended", ())), list(now["extended"])
     added = after[len(before) :]
-    if not added or after[: len(before)] != before or len(added) % 2:
+    if after[: len(before)] != before or len(added) % 2:
         return False
     lengths = [*added[::2], now["iterations"]]
     grows = all(less < more for less, more in pairwise(lengths))
