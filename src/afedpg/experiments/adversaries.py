@@ -42,7 +42,7 @@ COURSES = {  # chosen on seeds 100 to 102
     # the reward. The mean of 16 episodes, which is a short rollout, is not.
     "softmax-mdp": Course(100.0, {NONE: 0.05, "clip-centred": 0.05, RECOMMENDED: 0.02}, {"batch": 16}),
     "hopper": Course(  # half a million samples where nobody lies
-        50.0, {NONE: 0.02, RECOMMENDED: 0.02}, {"steps": 1024, "baseline": "linear"}, {RECOMMENDED: "beta=0.4"}
+        50.0, {NONE: 0.02, RECOMMENDED: 0.02}, {"steps": 1024, "baseline": "linear"}, {RECOMMENDED: "beta=0.4,fair=1.0"}
     ),
 }
 ENVIRONMENT = Course(

@@ -20,8 +20,9 @@ PARTS: dict[str, dict[str, Any]] = {  # what one part is worth
     f"{CONSTANT}, fetched before the rollout": {"estimator": "clipped:late_fetch=false"},
     f"{CONSTANT}, values taken over": {"estimator": "clipped:values=taken"},
     f"{CONSTANT}, fetched before, values taken over": {"estimator": "clipped:late_fetch=false,values=taken"},
-    f"{CONSTANT}, bounded": {"estimator": "clipped", "aggregator": "bounded"},  # its cost where nobody lies
 }
+FETCHES = tuple(PARTS)  # when parameters are fetched, and how values are shared: two by two
+PARTS[f"{CONSTANT}, bounded"] = {"estimator": "clipped", "aggregator": "bounded"}  # its cost where nobody lies
 LIES: dict[str, dict[str, Any]] = {  # of the fastest of the agents, which is heard most often
     f"{CONSTANT}, random values": {"attack": "random-values"},
     f"{CONSTANT}, random moments of Adam": {"attack": "random-values:group=moments"},
@@ -79,6 +80,7 @@ def cells(choices: Choices) -> list[Cell]:
         found.append(Cell("discount", task, 8, 4.0, MILLION, tuple(ten), CONSTANT))
         found.append(Cell("discount", task, 8, 4.0, 3 * MILLION, tuple(three), CONSTANT))
     found += [Cell("parts", "hopper", 8, 4.0, 300_000, tuple(three), variant) for variant in PARTS]
+    found += [Cell("parts", "walker2d", 8, 4.0, 300_000, tuple(three), variant) for variant in FETCHES]
     found += [Cell("liars", "hopper", 8, 4.0, 300_000, tuple(three), variant) for variant in LIES]
     found.append(Cell("plain", "hopper", 8, 4.0, MILLION, tuple(five), PLAIN))
     others = {
