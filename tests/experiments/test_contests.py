@@ -34,8 +34,9 @@ def test_everybody_searches_the_same_pairs_and_every_value_of_its_own_as_often()
 
 def test_the_seeds_of_the_search_are_not_those_of_the_contest() -> None:
     full = Choices("full", Path(), 1)
-    searched = range(contests.SEARCH_SEED, contests.SEARCH_SEED + rivals.SEARCHED["full"])
-    assert not set(searched) & set(full.pick_seeds(*rivals.SEEDS))
+    for problem in rivals.PROBLEMS:
+        searched = range(contests.SEARCH_SEED, contests.SEARCH_SEED + rivals.searched(full, problem))
+        assert not set(searched) & set(full.pick_seeds(*rivals.SEEDS))
 
 
 @pytest.mark.parametrize("aggregator", ["each", "rennala:batch=5"])
