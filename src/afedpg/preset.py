@@ -5,11 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from afedpg.config import flat
+from afedpg.config import SHORT_NAMES, flat
 from afedpg.errors import ConfigError
 from afedpg.toml_file import read_toml
 
 PRESETS = Path(__file__).parent / "presets"
+VERSIONS = ("-v4", "-v5")  # of the MuJoCo tasks: what a preset says holds for both
 
 
 def presets() -> list[str]:
@@ -22,11 +23,17 @@ def kinds() -> str:
     return ", ".join(sorted({name.partition(".")[2] for name in presets()}))
 
 
+def preset_of(task: str, kind: str) -> str:
+    """The name of a task's preset: 'hopper.ppo' for hopper, Hopper-v4 and Hopper-v5."""
+    short = {name[:-3] + version: short for short, name in SHORT_NAMES.items() for version in VERSIONS}
+    return f"{short.get(task, task)}.{kind}"
+
+
 def load_preset(task: str, preset: str | Path) -> dict[str, Any]:
     """The flat settings of a preset of that task, or of a user's own TOML file."""
     if isinstance(preset, Path) or preset.endswith(".toml"):
         return flat(read_toml(Path(preset), "preset"))
-    name = f"{task}.{preset}"
+    name = preset_of(task, preset)
     if name not in presets():
         known = ", ".join(presets()) or "none"
         raise ConfigError(f"preset: there is no '{preset}' for {task}; known: {known}, or the path of a .toml file")

@@ -3,7 +3,8 @@
 import pytest
 
 from afedpg.agent.work import EnvironmentWorkload
-from afedpg.config import from_settings, resolved
+from afedpg.config import SHORT_NAMES, from_settings, resolved
+from afedpg.errors import ConfigError
 from afedpg.preset import load_preset, presets
 from afedpg.validation import validate
 
@@ -27,6 +28,16 @@ def test_the_papers_table(task):
         "gae",
         False,
     )
+
+
+@pytest.mark.parametrize(("short", "name"), SHORT_NAMES.items())
+@pytest.mark.parametrize("version", ["v4", "v5"])
+def test_a_preset_is_for_both_versions_of_a_task(short, name, version):
+    task = f"{name.removesuffix('-v4')}-{version}"
+    assert load_preset(task, "ppo") == load_preset(short, "ppo")
+    validate(resolved(from_settings({"task": task} | load_preset(task, "ppo"))))
+    with pytest.raises(ConfigError, match="there is no 'ppo' for Hopper-v3"):
+        load_preset("Hopper-v3", "ppo")
 
 
 @pytest.mark.parametrize("preset", presets())

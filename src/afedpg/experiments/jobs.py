@@ -25,7 +25,7 @@ from afedpg.experiments.choices import Choices, Method, OwnPart
 from afedpg.experiments.own import own_of
 from afedpg.experiments.tables import Table, read
 from afedpg.messages import Arrival, Vector
-from afedpg.preset import load_preset, presets
+from afedpg.preset import load_preset, preset_of, presets
 from afedpg.record import checkpoint, database
 from afedpg.record.folder import RunFolder
 from afedpg.runs.parts import Own
@@ -238,7 +238,7 @@ def preset_settings(task: str, preset: str, method: Method) -> dict[str, Any]:
     if preset.endswith(".toml"):
         return load_preset(task, preset)
     for name in (f"{preset}-{method.name}", preset):
-        if f"{task}.{name}" in known:
+        if preset_of(task, name) in known:
             settings = load_preset(task, name)
             mine = name != preset
             return settings if mine or method.name != "a3c" else {**settings, "eta": A3C_RATE}
