@@ -271,3 +271,11 @@ def test_a_run_to_its_end_was_stopped_by_nothing():
     result = train("lq-bandit", **settings, stop_at_evaluation=-1e9)  # met by the last gradient's evaluation
     assert (result.gradients, result.stopped) == (5, "")
     assert "stopped" not in repr(result)
+
+
+@pytest.mark.parametrize(("goal", "stopped"), [({}, ""), ({"stop_at_seconds": 2.0}, "stop_at_seconds")])
+def test_an_evaluation_after_the_end_has_not_ended_the_run(goal, stopped):
+    """The last theta is evaluated in any case, and the callback is told."""
+    settings = {"agents": 1, "iterations": 5, "evaluate_every": 100, **goal}
+    result = train("lq-bandit", **settings, callbacks=EarlyStopping(threshold=-1e9))
+    assert (result.gradients, result.stopped) == (2 if goal else 5, stopped)

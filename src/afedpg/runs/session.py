@@ -56,7 +56,7 @@ class Session:
     evaluated: int = 0  # gradients at the last evaluation
     best: Evaluated | None = None
     looks: int = 0  # evaluations so far
-    goal: str = ""  # the setting that ended it early
+    stopped: str = ""  # what ended it early; an evaluation after the end does not
 
     def __post_init__(self) -> None:
         self.goals, self.curve = Goals(self.config), Curve()
@@ -126,8 +126,8 @@ class Session:
             self._checkpoint()
         if federation.rule.spent(server.gradients, server.unused) >= self.gradients:
             return True
-        self.goal = self.goals.met(self.engine.seconds)
-        return bool(self.goal or self.watchers.stopped)
+        self.stopped = self.watchers.stopped or self.goals.met(self.engine.seconds)
+        return bool(self.stopped)
 
     @cached_property
     def evaluation_period(self) -> int:
@@ -218,5 +218,5 @@ class Session:
             curve=self.curve,
             best=self.best,
             looks=self.looks,
-            stopped=self.watchers.stopped or self.goal,
+            stopped=self.stopped,
         )
