@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import traceback
 from collections.abc import Callable
 from pathlib import Path
@@ -14,7 +15,8 @@ from afedpg.errors import AfedpgError, BrokenPart, ConfigError
 
 T = TypeVar("T")
 STORED = "an array of numbers"
-_INSTALLED = ("site-packages", str(Path(__file__).parent))
+_PACKAGE = str(Path(__file__).parent) + os.sep
+_INSTALLED = ("site-packages", str(Path(traceback.__file__).parent) + os.sep, _PACKAGE)
 _READ_ONLY = "read-only"  # in what numpy says of a write to such an array
 
 
@@ -53,17 +55,19 @@ def asked(whose: str, method: Callable[..., T], *given: Any) -> T:
     except Exception as error:
         place = _place(error)
         if isinstance(error, ValueError) and _READ_ONLY in str(error):
-            raise BrokenPart(f"{whose} writes to an array that it may only read ({place}); copy it first") from error
-        text = " ".join(str(error).split())  # torch's go over many lines
-        raise BrokenPart(f"{whose} raised {type(error).__name__}: {text} ({place})") from error
+            raise BrokenPart(f"{whose} writes to an array that it may only read{place}; copy it first") from error
+        text = " ".join(f"{type(error).__name__}: {error}".split())  # torch's go over many lines
+        raise BrokenPart(f"{whose} raised {text.removesuffix(':')}{place}") from error
 
 
 def _place(error: Exception) -> str:
-    """The innermost line outside of installed packages: a user's, unless the part is wrong for a library it calls."""
+    """The innermost line outside of Python's library and installed packages: a user's, unless the part is installed.
+    None where the part does not take what it is given, as none of its lines ran.
+    """
     frames = traceback.extract_tb(error.__traceback__)
     own = [frame for frame in frames if not any(folder in frame.filename for folder in _INSTALLED)]
     last = (own or frames)[-1]
-    return f"{last.filename}, line {last.lineno}"
+    return "" if last.filename.startswith(_PACKAGE) else f" ({last.filename}, line {last.lineno})"
 
 
 def why_not_stored(array: Any) -> str:

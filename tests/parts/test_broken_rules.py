@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import traceback
 from dataclasses import dataclass, replace
 from typing import Any
@@ -44,6 +45,10 @@ def moved_by_itself(direction: Direction, at: At) -> Direction:
     return direction
 
 
+def without_a_word(direction: Direction, at: At) -> Direction:
+    raise AssertionError
+
+
 @pytest.mark.parametrize(
     ("answer", "said"),
     [
@@ -55,6 +60,8 @@ def moved_by_itself(direction: Direction, at: At) -> Direction:
         (lambda direction, at: Direction(direction.vector, np.inf), "its step at iteration 3 is not finite"),
         (lambda direction, at: at.scalars["fit"], r"raised KeyError: 'fit' \(.*test_broken_rules.py, line \d+\)"),
         (lambda direction, at: np.linalg.inv(np.zeros((2, 2))), r"raised LinAlgError: .*test_broken_rules.py, line"),
+        (lambda direction, at: json.loads("?"), r"raised JSONDecodeError: .*test_broken_rules.py, line \d+\)"),
+        (without_a_word, r"raised AssertionError \(.*test_broken_rules.py, line \d+\)"),
         (scaled_in_place, "writes to an array that it may only read"),
         (moved_by_itself, "writes to an array that it may only read"),
     ],
