@@ -552,7 +552,7 @@ MUTANTS = [
     Mutant("log-probabilities may be a column", "policy/own.py",
            "if not isinstance(found, Tensor) or found.shape != (n,):", "if False:", f"{POLICIES} one_row"),
     Mutant("a policy of one's own drops what it likes", "policy/own.py",
-           "self._module = module.eval()", "self._module = module", f"{POLICIES} dropout"),
+           "        module.eval()", "        # module.eval()", f"{POLICIES} dropout"),
     Mutant("an own policy's index is anything", "policy/actions.py",
            "((row >= 0) & (row < self.choices)).all()", "True", f"{POLICIES} names_the_policy"),
     Mutant("an own policy's index is cut to a whole number", "policy/actions.py",

@@ -92,11 +92,13 @@ ANSWERS = [
     (TWO, torch.tensor(1), "int64 1", INDEX),
     (TWO, torch.tensor([[0.5, 0.25]]), "float32 [[0.5, 0.25]]", INDEX),
     (TWO, torch.tensor([0.75]), "float32 [0.75]", INDEX),
+    (TWO, torch.tensor([1], dtype=torch.complex64), "complex64 [(1+0j)]", INDEX),
     (TWO, 1, "a int", INDEX),
     (TWO, None, "a NoneType", INDEX),
     (BOX, torch.tensor([0.5]), "float32 [0.5]", REAL),
     (BOX, torch.zeros(1, 2, 1), "float32 [[[0.0], [0.0]]]", REAL),
     (BOX, torch.tensor([[0.0, torch.nan]]), "float32 [[0.0, nan]]", REAL),
+    (BOX, torch.tensor([[1e300, 0.0]], dtype=torch.float64), "float64 [[1e+300, 0.0]]", REAL),
     (BOX, torch.tensor([[1, 0]]), "int64 [[1, 0]]", REAL),
     (DIALS, torch.tensor([1]), "int64 [1]", "whole numbers, [n, 2], that are indices from 0, for MultiDiscrete([3 2])"),
     (DIALS, torch.tensor([[0, 2]]), "int64 [[0, 2]]", "for MultiDiscrete([3 2])"),
@@ -123,6 +125,7 @@ def test_an_action_that_is_none_names_the_policy(method, space, answer, came, wa
         (TWO, torch.tensor([True]), 1),
         (TWO, torch.tensor([1], dtype=torch.int8), 1),
         (BOX, torch.tensor([[3.0, -3.0]], dtype=torch.float64), [3.0, -3.0]),
+        (BOX, torch.tensor([[0.5, -0.5]], dtype=torch.bfloat16), [0.5, -0.5]),
         (DIALS, torch.tensor([[2, 1]]), [2, 1]),
         (spaces.MultiBinary((1, 2)), torch.tensor([[True, False]]), [1, 0]),
     ],
@@ -195,6 +198,12 @@ def test_layers_without_statistics_and_buffers_are_taken():
     module = odd(layers=layers)(SEEN, TWO)
     module.register_buffer("scale", torch.ones(4))
     assert [name for name, _ in ModulePolicy(module, TWO).layout.shapes if "scale" in name] == []
+
+
+def test_a_module_whose_train_returns_nothing_is_taken():
+    """torch's own returns the module, which who writes another easily forgets."""
+    policy = ModulePolicy(odd(train=lambda self, mode=True: None)(SEEN, TWO), TWO)
+    assert policy.actor(np.ones(policy.layout.size, np.float32)).mode(np.zeros(4, np.float32)) == 0
 
 
 def test_dropout_leaves_out_nothing(tmp_path):

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import torch
 from gymnasium import Space, spaces
 from numpy.typing import NDArray
 from torch import Tensor
@@ -20,12 +21,17 @@ class Wanted:
     choices: NDArray[np.int64] | None  # how many there are of each; None for a Box
 
     def fits(self, found: Any) -> bool:
-        if not isinstance(found, Tensor) or found.shape != (1, *self.shape):
+        if not isinstance(found, Tensor) or found.shape != (1, *self.shape) or found.is_complex():
             return False
         if found.is_floating_point() != (self.choices is None):  # 0.9 would be index 0
             return False
-        row = found[0].detach().numpy()
+        row = self.row(found)
         return bool(np.isfinite(row).all() if self.choices is None else ((row >= 0) & (row < self.choices)).all())
+
+    def row(self, found: Tensor) -> NDArray[Any]:
+        """In the type that is kept; numpy has none of some of torch's, such as bfloat16."""
+        kept = found[0].detach().to(torch.float32 if self.choices is None else torch.int64)
+        return np.array(kept.numpy())  # a copy, as the module may write to its own
 
     def __str__(self) -> str:
         if self.choices is None:

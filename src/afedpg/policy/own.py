@@ -62,7 +62,8 @@ class ModulePolicy:
     def __init__(self, module: torch.nn.Module, actions: Space[Any]) -> None:
         _check_module(module)
         self.wanted: Wanted = wanted_of(actions)
-        self._module = module.eval()
+        module.eval()  # not its answer: a `train` of the user's may return nothing
+        self._module = module
         shapes = tuple((name, tuple(parameter.shape)) for name, parameter in module.named_parameters())
         self._layout = Layout(shapes)
 
@@ -144,10 +145,8 @@ class _ModuleActor:
         wanted = self._policy.wanted
         if not wanted.fits(found):
             raise BrokenPart(f"{self._policy.whose(name)} gave {told(found)} for 1 observation; return {wanted}")
-        action = found[0].numpy()
-        if wanted.choices is None:
-            return action.astype(np.float32)
-        return action.astype(np.int64) if wanted.shape else int(action)
+        action = wanted.row(found)
+        return action if wanted.shape else int(action)
 
 
 def _check_module(module: Any) -> None:
