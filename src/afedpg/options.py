@@ -58,12 +58,12 @@ def coerce(kind: type, values: Mapping[str, Any]) -> dict[str, Any]:
     become Python's own; anything else must fit.
     """
     hints = hints_of(kind)
-    return {name: _fit(name, value, hints[name]) for name, value in values.items()}
+    return {name: fit(name, value, hints[name]) for name, value in values.items()}
 
 
 def whole(name: str, value: Any, at_least: int) -> int:
     """An argument of a function, which is no field of a configuration, as the whole number that is meant."""
-    number: int = _fit(name, value, int)
+    number: int = fit(name, value, int)
     if number < at_least:
         negative = f"{number} is negative" if at_least == 0 else f"{number}; at least {at_least} is needed"
         raise ConfigError(f"{name}: {negative}")
@@ -77,20 +77,21 @@ def place(name: str, value: Any) -> Path:
     return Path(value)
 
 
-def _fit(name: str, value: Any, hint: Any) -> Any:
+def fit(name: str, value: Any, hint: Any) -> Any:
+    """The value as that type, where nothing is lost by it."""
     origin = typing.get_origin(hint)
     if hasattr(value, "tolist"):  # numpy, which is not imported here
         value = value.tolist()
     if origin is types.UnionType:  # a setting that may be left open
-        return None if value is None else _fit(name, value, typing.get_args(hint)[0])
+        return None if value is None else fit(name, value, typing.get_args(hint)[0])
     if origin is tuple:
         inner = typing.get_args(hint)[0]
         if isinstance(value, (list, tuple)):
-            return tuple(_fit(name, entry, inner) for entry in value)
+            return tuple(fit(name, entry, inner) for entry in value)
     elif origin is dict:
         inner = typing.get_args(hint)[1]
         if isinstance(value, Mapping):
-            return {str(key): entry if inner is Any else _fit(name, entry, inner) for key, entry in value.items()}
+            return {str(key): entry if inner is Any else fit(name, entry, inner) for key, entry in value.items()}
     elif hint is float and isinstance(value, (int, float)) and not isinstance(value, bool):
         try:
             return float(value)

@@ -7,6 +7,7 @@ from typing import Any
 
 from afedpg.config import SHORT_NAMES, flat
 from afedpg.errors import ConfigError
+from afedpg.options import place
 from afedpg.toml_file import read_toml
 
 PRESETS = Path(__file__).parent / "presets"
@@ -31,8 +32,9 @@ def preset_of(task: str, kind: str) -> str:
 
 def load_preset(task: str, preset: str | Path) -> dict[str, Any]:
     """The flat settings of a preset of that task, or of a user's own TOML file."""
-    if isinstance(preset, Path) or preset.endswith(".toml"):
-        return flat(read_toml(Path(preset), "preset"))
+    path = place("preset", preset)
+    if not isinstance(preset, str) or preset.endswith(".toml"):
+        return flat(read_toml(path, "preset"))
     name = preset_of(task, preset)
     if name not in presets():
         known = ", ".join(presets()) or "none"

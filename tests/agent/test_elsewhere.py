@@ -112,6 +112,7 @@ def test_the_command_line_takes_them(pole, capsys, tmp_path):
         ({"task": "Nowhere-v0"}, "task: Nowhere-v0 cannot be made"),
         ({"env_kwargs": {"wings": 2}}, "env_kwargs: Worth-v0 does not take"),
         ({"env_kwargs": [1]}, r"env_kwargs: \[1\] is not of type dict"),
+        ({"env_kwargs": {"agents": {"\u00b2": {}}}}, "env_kwargs: there is no agent \u00b2"),
         ({"seed": "3"}, "seed: '3' is not of type int"),
         ({"kind": "determ"}, "kind: unknown 'determ'; choose from both, sampled, deterministic"),
         ({"kind": "Deterministic"}, "kind: unknown 'Deterministic'; choose from both, sampled, deterministic"),

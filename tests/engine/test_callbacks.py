@@ -245,6 +245,12 @@ def test_what_is_no_callback_is_named(given, named):
         train("quadratic", iterations=1, callbacks=given)
 
 
+def test_what_is_no_function_is_named(tmp_path):
+    with pytest.raises(ConfigError, match="on_arrival: a EarlyStopping is no function; objects go to callbacks"):
+        train("quadratic", iterations=1, on_arrival=EarlyStopping(3), out=tmp_path / "run")
+    assert not (tmp_path / "run").exists()
+
+
 @pytest.mark.parametrize(
     ("goal", "settings"),
     [

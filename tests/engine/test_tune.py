@@ -130,6 +130,28 @@ def test_the_command_searches_and_its_preset_trains(
 
 
 @pytest.mark.parametrize(
+    ("given", "line"),
+    [
+        ({"trials": "3"}, "trials: '3' is not of type int"),
+        ({"trials": 1.5}, "trials: 1.5 is not of type int"),
+        ({"minutes": "1"}, "minutes: '1' is not of type float"),
+        ({"preset": 5}, "preset: 5 is no path"),
+    ],
+)
+def test_what_is_of_another_type_is_one_line(tmp_path: Path, given: dict[str, Any], line: str) -> None:
+    with pytest.raises(ConfigError, match=f"^{line}$"):
+        tune("quadratic", **SMALL, **given, out=tmp_path / "study")
+    assert not (tmp_path / "study").exists()
+
+
+def test_a_file_where_the_folder_is_meant_is_one_line(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    for out in (tmp_path / "file", tmp_path / "file" / "study"):
+        with pytest.raises(ConfigError, match=f"^out: cannot create {out}: .*; choose another --out$"):
+            tune("quadratic", **SMALL, trials=1, out=out)
+
+
+@pytest.mark.parametrize(
     ("more", "what"),
     [(["--trials", "0"], "trials: 0"), (["--minutes", "nan"], "minutes: nan"), (["--seed", "3"], "seed: a search"),
      (["--eta", "-1"], "eta: -1.0 must be above 0")],

@@ -232,6 +232,8 @@ def watchers(
 ) -> OnArrival | None:
     """What a run is given as its `on_arrival`: one thing for all of them, or nothing."""
     several = _several(callbacks)
+    if on_arrival is not None and not callable(on_arrival):
+        raise ConfigError(f"on_arrival: a {type(on_arrival).__name__} is no function; objects go to callbacks")
     if not several and on_arrival is None:
         return display
     if not config.record.evaluate_every and any(isinstance(callback, EarlyStopping) for callback in several):

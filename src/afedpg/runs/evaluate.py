@@ -56,7 +56,7 @@ class Elsewhere(NamedTuple):
         task = config.task if self.task is None else self.task
         kwargs = coerce(AgentConfig, {"env_kwargs": self.env_kwargs or {}})["env_kwargs"]
         tables = kwargs.get("agents", {})
-        numbers = [int(name) for name in tables if str(name).isdigit()] if isinstance(tables, Mapping) else []
+        numbers = [int(name) for name in tables if str(name).isdecimal()] if isinstance(tables, Mapping) else []
         agents = max(numbers, default=config.agents - 1) + 1
         config = replace(config, task=task, agents=agents, agent=replace(config.agent, env_kwargs=kwargs))
         if config.synthetic:

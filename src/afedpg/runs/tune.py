@@ -20,7 +20,7 @@ import tomli_w
 
 from afedpg.config import Config
 from afedpg.errors import AfedpgError, ConfigError
-from afedpg.options import place
+from afedpg.options import fit, place
 from afedpg.parts import parse, write_values
 from afedpg.preset import load_preset
 from afedpg.record.disk import write_bytes
@@ -121,8 +121,8 @@ def tune(
     Raises:
         ConfigError: a setting that makes no sense, or a folder with a study of other settings.
     """
-    for name, given in (("trials", trials), ("minutes", minutes)):
-        if given is not None and not 0 < given <= MOST:
+    for name, given, kind in (("trials", trials, int), ("minutes", minutes, float)):
+        if given is not None and not 0 < fit(name, given, kind) <= MOST:
             raise ConfigError(f"{name}: {given} is outside (0, {MOST}]")
     if "seed" in settings:
         raise ConfigError(f"seed: a search has seeds of its own, {SEEDS[0]} to {SEEDS[-1]}")
@@ -155,7 +155,10 @@ class _Search:
         """The study, which others of the same folder go on with."""
         optuna = _optuna()
         optuna.logging.set_verbosity(optuna.logging.WARNING)
-        self._folder.mkdir(parents=True, exist_ok=True)
+        try:
+            self._folder.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise ConfigError(f"out: cannot create {self._folder}: {error.strerror}; choose another --out") from error
         file = self._folder / STUDY
         told = json.dumps({"task": self._task, **self._fixed}, sort_keys=True, default=str)
         try:

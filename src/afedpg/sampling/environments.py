@@ -333,7 +333,7 @@ def check_agents(settings: Mapping[str, Any], agents: int) -> None:
     if not isinstance(tables, Mapping) or not all(isinstance(table, Mapping) for table in tables.values()):
         raise ConfigError("env_kwargs: `agents` holds a table per agent, as in [agents.0]")
     for name in tables:
-        if not str(name).isdigit() or int(name) >= agents:
+        if not str(name).isdecimal() or int(name) >= agents:
             raise ConfigError(f"env_kwargs: there is no agent {name}; agents are 0 to {agents - 1}")
 
 
