@@ -129,6 +129,15 @@ def test_a_run_ends_early_once_theta_is_good_enough(tmp_path):
     assert means[:-1].max() < -1.0
 
 
+def test_a_finished_run_that_is_looked_at_once_more_is_no_nearer_to_its_goal(tmp_path):
+    """Four evaluations, one less than the goal asks for; the last of them is made again."""
+    settings = {"agents": 1, "evaluate_every": 1, "stop_at_evaluation": -1e9}
+    train("lq-bandit", iterations=4, **settings, out=tmp_path / "run")
+    assert resume(tmp_path / "run").stopped == ""
+    longer = resume(tmp_path / "run", iterations=9)
+    assert (longer.gradients, longer.stopped) == (5, "stop_at_evaluation")
+
+
 def test_a_run_ends_early_once_its_time_is_up():
     seconds = []
     result = train(

@@ -151,11 +151,11 @@ class Session:
         """What theta was worth at that moment."""
         new, self.evaluated = at.gradients > self.evaluated, at.gradients  # a finished run may be looked at once more
         self.evaluations = tuple(evaluations)
-        self.goals.judge(self.evaluations)
         if self.federation.recorder is not None:
             where = (at.iteration, at.gradients, at.samples, at.seconds)
             self.federation.recorder.evaluated(self.evaluations, *where)
         if new:
+            self.goals.judge(self.evaluations)
             at = replace(at, evaluations=self.evaluations)
             self.best, self.looks = better(self.best, at), self.looks + 1
             self.curve.judge(at)
