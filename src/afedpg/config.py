@@ -67,8 +67,8 @@ class ScheduleConfig:
     )
     eta: float = option(
         3e-2,
-        "not a learning rate: every step moves theta by exactly eta (pg-plain, a3c: a learning rate); eta0 of the "
-        "global and fosp schedules",
+        "not a learning rate: every step moves theta by exactly eta (pg-plain, a3c: a learning rate; afedppo: a factor "
+        "of the agents' differences, 1); eta0 of the global and fosp schedules",
         above=0,
     )
     eta_floor: float = option(0.0, "where the linear schedule's eta stops falling", at_least=0)

@@ -15,7 +15,9 @@ import afedpg
 from afedpg import train
 from afedpg.cli import main, make_parser
 from afedpg.commands.reproduce import read_choices
+from afedpg.config import PARTS
 from afedpg.preset import presets
+from afedpg.record.folder import find_runs
 from afedpg.runs.parts import configure
 
 TOP = make_parser()
@@ -41,6 +43,21 @@ def test_the_parser_takes_every_example(name):
         configure(options.task, options.preset, {})
     if name == "reproduce":
         read_choices(options)
+
+
+def test_the_help_of_parts_names_every_kind():
+    said = COMMANDS["parts"].description
+    assert not [kind for kind, _ in PARTS if kind not in said]
+
+
+def test_the_help_of_the_dashboard_says_how_deep_it_looks(tmp_path):
+    for levels in (5, 6):
+        run = tmp_path.joinpath(str(levels), *"abcde"[: levels - 2], "run")
+        run.mkdir(parents=True)
+        (run / "run.toml").touch()
+    [found] = find_runs(tmp_path)  # what the dashboard looks through
+    assert len(found.path.relative_to(tmp_path).parts) == 5
+    assert "up to five levels below" in " ".join(COMMANDS["dashboard"].format_help().split())
 
 
 @pytest.fixture(scope="module")

@@ -16,9 +16,8 @@ PORT = 7444
 def add_commands(commands: Any) -> None:
     help = "a live page of runs: returns, who works when, delays, traffic, refused reports"
     parser = command(commands, "dashboard", help, "afedpg dashboard --port 0", _dashboard)
-    parser.add_argument(
-        "runs", nargs="*", metavar="RUNS", help=f"run folders, or folders of them at any depth (default: {RUNS})"
-    )
+    help = f"run folders, or folders with runs in them, up to five levels below (default: {RUNS})"
+    parser.add_argument("runs", nargs="*", metavar="RUNS", help=help)
     parser.add_argument("--port", type=int, default=PORT, metavar="N", help=f"0 takes a free one (default: {PORT})")
     parser.add_argument(
         "--host", default="127.0.0.1", metavar="ADDRESS",

@@ -25,7 +25,7 @@ SHIPPED = {  # where those of each kind lie
 
 
 def add_commands(commands: Any) -> None:
-    help = "list methods, estimators, aggregators, codecs, timing models and sites, with the parameters of each"
+    help = "list methods, aggregators, codecs, estimators, timing models, attacks and sites, and the parameters of each"
     parser = command(commands, "parts", help, "afedpg parts aggregator", _parts)
     parser.add_argument("kind", nargs="?", metavar="KIND", help=f"one of {', '.join(KINDS)}; default: all")
     parser.add_argument("name", nargs="?", metavar="NAME", help="one of them, or FILE.py:NAME of your own")

@@ -8,7 +8,7 @@ from pathlib import Path
 
 
 def add_trust_code(parser: argparse.ArgumentParser) -> None:
-    help = "import the module that the run's task names, though you have not run it before"
+    help = "run the code that run.toml names (a task's module, a part's file), though you have not run it before"
     parser.add_argument("--trust-code", action="store_true", help=help)
 
 
