@@ -33,6 +33,16 @@ def test_a_stop_is_a_success_and_what_cannot_heal_is_not_started_again(name: str
     assert never == ({ConfigError.exit_code, Unwelcome.exit_code} if "agent" in name else {ConfigError.exit_code})
 
 
+@pytest.mark.parametrize("name", UNITS)
+def test_compiled_code_is_kept_where_the_service_may_write(name: str) -> None:
+    parser = configparser.ConfigParser(interpolation=None)
+    parser.read_string(UNITS[name])
+    service = parser["Service"]
+    variable, _, folder = service["Environment"].partition("=")
+    assert variable == "XDG_CACHE_HOME"
+    assert Path(folder).is_relative_to(service.get("ReadWritePaths", service["WorkingDirectory"]))
+
+
 @pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="systemd is not installed")
 @pytest.mark.parametrize("name", UNITS)
 def test_systemd_understands_it(name: str, tmp_path: Path) -> None:
