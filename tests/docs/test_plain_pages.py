@@ -12,7 +12,7 @@ from afedpg.config import METHODS, PROBLEMS, SCHEDULES
 sys.path.insert(0, str(ROOT / "docs"))
 import pictures
 
-QUESTIONS = 27
+QUESTIONS = 28
 TERMS = re.compile(r"^\| (?!term \||---)(?P<term>[^|]+?) \| (?P<meaning>[^|]+) \|", re.MULTILINE)
 
 
