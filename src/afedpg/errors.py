@@ -1,6 +1,9 @@
 """Every failure a user can meet is one of these; the command line turns them into one line and an exit code."""
 
 
+FOR_GOOD = 3  # starting it again brings the same: somebody must change something first
+
+
 class AfedpgError(Exception):
     """Something outside the program is wrong: one line that says what, where and what to do."""
 
@@ -14,12 +17,14 @@ class ConfigError(AfedpgError):
 
 
 class Unwelcome(AfedpgError):
-    """A server will not have this agent, however often it comes back: somebody must change something first."""
+    """A server will not have this agent, however often it comes back."""
 
-    exit_code = 3
+    exit_code = FOR_GOOD
 
 
 class BrokenPart(AfedpgError):
     """A part of the user's own answered what nothing can be made of. A rule and an aggregator answer in the middle of a
     server step, which is then left half done: the state is not stored.
     """
+
+    exit_code = FOR_GOOD

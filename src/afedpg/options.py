@@ -8,7 +8,7 @@ import typing
 from collections.abc import Mapping
 from dataclasses import field
 from functools import cache
-from os import PathLike
+from os import PathLike, fspath
 from pathlib import Path
 from typing import Any
 
@@ -74,6 +74,8 @@ def place(name: str, value: Any) -> Path:
     """The same of a path."""
     if not isinstance(value, (str, PathLike)):
         raise ConfigError(f"{name}: {value!r} is no path")
+    if "\0" in str(fspath(value)):
+        raise ConfigError(f"{name}: {value!r} has a NUL in it, which no path may have")
     return Path(value)
 
 

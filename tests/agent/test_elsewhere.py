@@ -111,6 +111,7 @@ def test_the_command_line_takes_them(pole, capsys, tmp_path):
         ({"task": "quadratic"}, "task: quadratic is a synthetic problem; name a Gymnasium task"),
         ({"task": "Nowhere-v0"}, "task: Nowhere-v0 cannot be made"),
         ({"env_kwargs": {"wings": 2}}, "env_kwargs: Worth-v0 does not take"),
+        ({"env_kwargs": {"agents": {"99999999999999": {}}}}, "env_kwargs: agents.99999999999999: sites are numbered"),
         ({"env_kwargs": [1]}, r"env_kwargs: \[1\] is not of type dict"),
         ({"env_kwargs": {"agents": {"\u00b2": {}}}}, "env_kwargs: there is no agent \u00b2"),
         ({"seed": "3"}, "seed: '3' is not of type int"),
@@ -135,6 +136,8 @@ def test_what_is_no_path_is_named(pole):
     for read, name in ((load_policy, "policy"), (evaluate_run, "run"), (resume, "run"), (replay, "run")):
         with pytest.raises(ConfigError, match=f"{name}: None is no path"):
             read(None)
+    with pytest.raises(ConfigError, match=r"out: .* has a NUL in it"):
+        train("quadratic", iterations=1, out="a\0b")
     with pytest.raises(ConfigError, match="out: 5 is no path"):
         train("quadratic", iterations=1, out=5)
 

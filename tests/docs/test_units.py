@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from afedpg.engine.process import Interrupted
-from afedpg.errors import ConfigError, Unwelcome
+from afedpg.engine.process import DeadEnd, Interrupted
+from afedpg.errors import BrokenPart, ConfigError, Unwelcome
 
 PAGE = Path(__file__).parents[2] / "docs" / "deployment.md"
 UNITS = {Path(name).name: text for name, text in re.findall(r"```ini\n# (\S+)\n(.*?)```", PAGE.read_text(), re.DOTALL)}
@@ -30,7 +30,8 @@ def test_a_stop_is_a_success_and_what_cannot_heal_is_not_started_again(name: str
     assert service["Restart"] == "on-failure"
     assert int(service["SuccessExitStatus"]) == Interrupted.exit_code
     never = {int(code) for code in service["RestartPreventExitStatus"].split()}
-    assert never == ({ConfigError.exit_code, Unwelcome.exit_code} if "agent" in name else {ConfigError.exit_code})
+    hopeless = {ConfigError, Unwelcome, BrokenPart, DeadEnd}
+    assert never == {error.exit_code for error in hopeless}
 
 
 @pytest.mark.parametrize("name", UNITS)

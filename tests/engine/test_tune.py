@@ -136,6 +136,8 @@ def test_the_command_searches_and_its_preset_trains(
         ({"trials": 1.5}, "trials: 1.5 is not of type int"),
         ({"minutes": "1"}, "minutes: '1' is not of type float"),
         ({"preset": 5}, "preset: 5 is no path"),
+        ({"workers": "2"}, "workers: '2' is not of type int"),
+        ({"workers": 0}, "workers: 0 is below 1"),
     ],
 )
 def test_what_is_of_another_type_is_one_line(tmp_path: Path, given: dict[str, Any], line: str) -> None:

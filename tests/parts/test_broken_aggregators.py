@@ -152,7 +152,7 @@ def test_once_it_is_corrected_the_run_goes_on(tmp_path: Path) -> None:
     text += "    def take(self, given, memory, here):\n        {}Use(given.vector, [given])\n"
     file.write_text(text.format("return here.iteration < 3 and "))
     words = ["lq-bandit", "--agents=2", "--iterations=5", f"--out={tmp_path}/run"]
-    assert main(["train", *words, f"--aggregator={file}:Mine"]) == 1
+    assert main(["train", *words, f"--aggregator={file}:Mine"]) == 3
     file.write_text(text.format("return "))
     assert main(["resume", str(tmp_path / "run")]) == 0
     assert main(["replay", str(tmp_path / "run")]) == 0

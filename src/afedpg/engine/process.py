@@ -16,7 +16,7 @@ from typing import Any, Protocol
 
 import threadpoolctl
 
-from afedpg.errors import AfedpgError
+from afedpg.errors import FOR_GOOD, AfedpgError
 
 _THREAD_VARIABLES = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
 _PR_SET_PDEATHSIG = 1
@@ -46,6 +46,8 @@ class Interrupted(AfedpgError):
 
 class DeadEnd(AfedpgError):
     """Resuming would only bring the same again: nothing is gained by offering it."""
+
+    exit_code = FOR_GOOD
 
 
 def one_thread() -> None:

@@ -23,7 +23,7 @@ import xxhash
 from numpy.typing import NDArray
 from safetensors import SafetensorError
 
-from afedpg.errors import AfedpgError
+from afedpg.errors import AfedpgError, BrokenPart
 from afedpg.record import tensors
 from afedpg.record.disk import sync_folder, write_error
 
@@ -160,7 +160,9 @@ def _damage_named(path: Path) -> Iterator[None]:
 
 
 def _split(value: Any, path: str, arrays: dict[str, NDArray[Any]]) -> Any:
-    """The tree as JSON holds it, its arrays collected under the path that leads to them."""
+    """The tree as JSON holds it, its arrays collected under the path that leads to them. Only parts and callbacks
+    of the user's own can bring what cannot be held.
+    """
     if isinstance(value, np.ndarray):
         if path in arrays:
             raise ValueError(f"two arrays of the tree would both be called '{path}'")
@@ -171,13 +173,13 @@ def _split(value: Any, path: str, arrays: dict[str, NDArray[Any]]) -> Any:
     if isinstance(value, dict):
         wrong = [key for key in value if not isinstance(key, str) or key == _ARRAY]
         if wrong:
-            raise TypeError(f"a checkpoint's keys are strings; '{path}' has {wrong[0]!r}")
+            raise BrokenPart(f"a checkpoint's keys are strings; '{path}' has {wrong[0]!r}")
         return {key: _split(entry, f"{path}/{key}" if path else key, arrays) for key, entry in value.items()}
     if isinstance(value, list | tuple):
         return [_split(entry, f"{path}/{index}", arrays) for index, entry in enumerate(value)]
     if value is None or isinstance(value, bool | int | float | str):
         return value
-    raise TypeError(f"a checkpoint cannot hold the {type(value).__name__} at '{path}'")
+    raise BrokenPart(f"a checkpoint cannot hold the {type(value).__name__} at '{path}'")
 
 
 def _join(value: Any, arrays: dict[str, NDArray[Any]]) -> Any:

@@ -13,6 +13,8 @@ import xxhash
 from numpy.typing import NDArray
 from safetensors.numpy import load_file
 
+from afedpg.errors import BrokenPart
+
 _NAMES = {
     "float64": "F64", "float32": "F32", "float16": "F16", "bool": "BOOL",
     "int64": "I64", "int32": "I32", "int16": "I16", "int8": "I8",
@@ -32,7 +34,7 @@ def write(file: Path, arrays: Mapping[str, NDArray[Any]], metadata: Mapping[str,
     stop = 0
     for name, array in ordered:
         if array.dtype.name not in _NAMES:
-            raise TypeError(f"'{name}' holds {array.dtype}, which a safetensors file cannot")
+            raise BrokenPart(f"'{name}' holds {array.dtype}, which a safetensors file cannot")
         start, stop = stop, stop + array.nbytes
         shape = list(array.shape)
         header[name] = {"dtype": _NAMES[array.dtype.name], "shape": shape, "data_offsets": [start, stop]}

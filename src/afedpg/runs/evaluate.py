@@ -31,6 +31,7 @@ from afedpg.server.state import from_tree
 if TYPE_CHECKING:
     from afedpg.agent.work import EnvironmentWorkload
 
+MOST_SITES = 10_000  # each is evaluated by itself
 _ACTING = ("make_env", "make_policy", "estimator", "sites")  # the own parts that matter here; the server's do not
 _log = logging.getLogger("afedpg")
 
@@ -58,6 +59,8 @@ class Elsewhere(NamedTuple):
         tables = kwargs.get("agents", {})
         numbers = [int(name) for name in tables if str(name).isdecimal()] if isinstance(tables, Mapping) else []
         agents = max(numbers, default=config.agents - 1) + 1
+        if agents > MOST_SITES:
+            raise ConfigError(f"env_kwargs: agents.{agents - 1}: sites are numbered from 0 to {MOST_SITES - 1} at most")
         config = replace(config, task=task, agents=agents, agent=replace(config.agent, env_kwargs=kwargs))
         if config.synthetic:
             raise ConfigError(f"task: {task} is a synthetic problem; name a Gymnasium task")

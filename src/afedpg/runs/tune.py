@@ -124,6 +124,8 @@ def tune(
     for name, given, kind in (("trials", trials, int), ("minutes", minutes, float)):
         if given is not None and not 0 < fit(name, given, kind) <= MOST:
             raise ConfigError(f"{name}: {given} is outside (0, {MOST}]")
+    if workers is not None and fit("workers", workers, int) < 1:
+        raise ConfigError(f"workers: {workers} is below 1")
     if "seed" in settings:
         raise ConfigError(f"seed: a search has seeds of its own, {SEEDS[0]} to {SEEDS[-1]}")
     fixed = {**(load_preset(task, preset) if preset is not None else {}), **settings}
