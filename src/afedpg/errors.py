@@ -1,6 +1,5 @@
 """Every failure a user can meet is one of these; the command line turns them into one line and an exit code."""
 
-
 FOR_GOOD = 3  # starting it again brings the same: somebody must change something first
 
 
