@@ -27,3 +27,9 @@ class BrokenPart(AfedpgError):
     """
 
     exit_code = FOR_GOOD
+
+
+class FailedPart(BrokenPart):
+    """Its code may be right: memory was short, or a file could not be read or written."""
+
+    exit_code = AfedpgError.exit_code

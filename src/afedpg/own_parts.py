@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from afedpg.errors import AfedpgError, BrokenPart, ConfigError
+from afedpg.errors import AfedpgError, BrokenPart, ConfigError, FailedPart
 
 T = TypeVar("T")
 STORED = "an array of numbers"
@@ -57,7 +57,13 @@ def asked(whose: str, method: Callable[..., T], *given: Any) -> T:
         if isinstance(error, ValueError) and _READ_ONLY in str(error):
             raise BrokenPart(f"{whose} writes to an array that it may only read{place}; copy it first") from error
         text = " ".join(f"{type(error).__name__}: {error}".split())  # torch's go over many lines
-        raise BrokenPart(f"{whose} raised {text.removesuffix(':')}{place}") from error
+        kind = FailedPart if _may_pass(error) else BrokenPart
+        raise kind(f"{whose} raised {text.removesuffix(':')}{place}") from error
+
+
+def _may_pass(error: Exception) -> bool:
+    """torch's lack of memory is known by its name: this module does not import torch."""
+    return isinstance(error, MemoryError | OSError) or type(error).__name__ == "OutOfMemoryError"
 
 
 def _place(error: Exception) -> str:

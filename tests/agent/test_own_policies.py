@@ -177,6 +177,10 @@ def batch_norm():
             lambda *given: Net(*given).requires_grad_(False),
             "make_policy: Net's net.0.weight is not to be trained; keep",
         ),
+        (
+            odd(layers=(lambda: torch.nn.LazyLinear(8),)),
+            "make_policy: Odd's net.1.weight has no shape yet; give its layer the number of its inputs",
+        ),
         (odd(layers=(batch_norm,)), "make_policy: Odd's net.1 (BatchNorm1d) needs statistics of training"),
         (
             odd(layers=(lambda: torch.nn.BatchNorm1d(8, track_running_stats=False),)),
@@ -203,6 +207,7 @@ def test_layers_without_statistics_and_buffers_are_taken():
 def test_a_module_whose_train_returns_nothing_is_taken():
     """torch's own returns the module, which who writes another easily forgets."""
     policy = ModulePolicy(odd(train=lambda self, mode=True: None)(SEEN, TWO), TWO)
+    assert not any(part.training for part in policy._module.modules())
     assert policy.actor(np.ones(policy.layout.size, np.float32)).mode(np.zeros(4, np.float32)) == 0
 
 

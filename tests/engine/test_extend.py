@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from afedpg import Own, recompute, replay, resume, train
+from afedpg import EarlyStopping, Own, recompute, replay, resume, train
 from afedpg.cli import main
 from afedpg.config import Config
 from afedpg.errors import ConfigError
@@ -74,6 +74,19 @@ def test_a_kill_on_the_way_changes_nothing(tmp_path):
         extend(tmp_path / "killed", "+5")
     assert resume(tmp_path / "killed").sha256 == whole.sha256
     assert replay(tmp_path / "killed").agrees
+
+
+@pytest.mark.parametrize("by", ["goal", "callback"])
+def test_the_evaluation_at_an_end_is_none_of_the_longer_run(tmp_path, by):
+    """10 iterations end between two evaluations, and are evaluated there; 20 iterations are not."""
+    own = {"callbacks": [EarlyStopping(patience=4, min_delta=1e9)]} if by == "callback" else {}
+    settings = {**SMALL, "schedule": "constant", "evaluate_every": 4, "workers": 1}
+    settings |= {"stop_at_evaluation": -1e9} if by == "goal" else {}
+    whole = train("quadratic", **settings, **own, iterations=40)
+    assert whole.stopped
+    train("quadratic", **settings, **own, iterations=10, out=tmp_path / "run")
+    longer = resume(tmp_path / "run", iterations=40, **own)
+    assert (longer.stopped, longer.gradients, longer.sha256) == (whole.stopped, whole.gradients, whole.sha256)
 
 
 def test_in_real_time_too(tmp_path):

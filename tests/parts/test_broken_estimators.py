@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import traceback
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,6 +20,7 @@ from afedpg.engine.crew import Job, Pool
 from afedpg.engine.workloads import BuildWorkload
 from afedpg.errors import AfedpgError, BrokenPart, ConfigError
 from afedpg.messages import Contribution, Group, Scalar, Task, TaskId
+from afedpg.own_parts import asked
 from afedpg.sampling.gymnasium import SAMPLING
 
 SETTINGS: dict[str, Any] = {
@@ -243,6 +245,47 @@ class Breaks:
 
     def __call__(self) -> Any:
         raise BrokenPart("estimator: Two sent 6 numbers for 'value', which has 5")
+
+
+class Fails(Estimator):
+    """In a method of its declarations."""
+
+    def __init__(self, method: str) -> None:
+        setattr(self, method, self.fail)
+
+    def fail(self, *given: Any) -> Any:
+        raise KeyError("sizes")
+
+    def estimate(self, tools, state, task, rollout):
+        return {}, Contribution(np.zeros(tools.parameters))
+
+
+@pytest.mark.parametrize("method", ["groups", "statistics", "initial", "start"])
+def test_a_declaration_that_fails(method: str, tmp_path: Path) -> None:
+    with pytest.raises(
+        BrokenPart, match=r"^estimator: Fails raised KeyError: 'sizes' \(.*test_broken_estimators.py, l"
+    ):
+        train("CartPole-v1", estimator=Fails(method), **SETTINGS, out=tmp_path / "run")
+    assert not (tmp_path / "run").exists()
+
+
+class Divides:
+    """A workload whose part fails, for a worker."""
+
+    def __call__(self) -> Any:
+        return asked("estimator: Two", lambda: 1 / 0)
+
+
+def test_a_workers_traceback_is_in_the_chain() -> None:
+    pool = Pool(Divides(), 1)
+    try:
+        with pytest.raises(BrokenPart, match=r"^estimator: Two raised ZeroDivisionError") as caught:
+            pool.collect(Job(0, 0, {}, None))
+    finally:
+        pool.close()
+    text = "".join(traceback.format_exception(caught.value))
+    assert "in a worker process:" in text
+    assert "\nZeroDivisionError: division by zero\n" in text
 
 
 def test_a_worker_says_the_same() -> None:

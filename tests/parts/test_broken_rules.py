@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import traceback
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -12,7 +13,7 @@ import pytest
 from exercises import PARTS
 
 from afedpg import train
-from afedpg.errors import BrokenPart, ConfigError
+from afedpg.errors import BrokenPart, ConfigError, FailedPart
 from afedpg.server.rules import afedpg
 from afedpg.server.transforms import At, Chain, Direction, Stateless
 
@@ -163,3 +164,24 @@ class NoRecipe:
 def test_a_method_that_makes_no_rule(method: Any, line: str) -> None:
     with pytest.raises(ConfigError, match=f"^{line}"):
         train("lq-bandit", agents=2, iterations=5, method=method)
+
+
+def test_a_method_that_fails() -> None:
+    with pytest.raises(BrokenPart, match=r"^method: <lambda> raised ZeroDivisionError.*test_broken_rules.py, line"):
+        train("lq-bandit", agents=2, iterations=5, method=lambda alpha, eta: 1 / 0)
+
+
+@pytest.mark.parametrize("error", [MemoryError("of 3 GiB"), OSError(5, "Input/output error")])
+def test_what_may_be_over_the_next_time_is_no_fault_of_the_code(error: Exception, tmp_path: Path) -> None:
+    """A service is started again after exit code 1, and not after 3."""
+
+    def fails(direction: Direction, at: At) -> Direction:
+        if at.iteration == 3:
+            raise error
+        return direction
+
+    with pytest.raises(FailedPart, match=f"raised {type(error).__name__}") as caught:
+        train("lq-bandit", agents=2, iterations=5, method=Rule(fails), out=tmp_path / "run")
+    assert (caught.value.exit_code, BrokenPart.exit_code) == (1, 3)
+    assert "; go on with: afedpg resume" in str(caught.value)
+    assert "correct its code" not in str(caught.value)

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from afedpg.agent.baselines.linear import Baseline, LinearBaseline, NoBaseline
 from afedpg.agent.baselines.mlp import MlpBaseline
 from afedpg.agent.compute.choice import build_kernels, uses_kernels
-from afedpg.agent.estimators.checks import check_estimator, estimated, flat, groups_of, initial_of, started
+from afedpg.agent.estimators.checks import answer_of, check_estimator, estimated, flat, groups_of, initial_of, started
 from afedpg.agent.estimators.estimator import Estimator, Tools
 from afedpg.agent.estimators.shipped import SHIPPED
 from afedpg.agent.scaling import LARGEST, RETURNS, discounted_returns, reward_scale
@@ -124,8 +124,8 @@ class EnvironmentWorkload:
     def exchange(self) -> Exchange:
         statistics = {OBSERVATIONS: self._tools.observations} if self._agent.scale_observations else {}
         statistics |= {RETURNS: 1} if self._agent.scale_rewards else {}
-        statistics |= self.estimator.statistics(self._tools)
         estimator = self.estimator
+        statistics |= answer_of(estimator, estimator.statistics, self._tools)
         groups = groups_of(estimator, self._tools)
         return Exchange(groups, estimator.scalars, statistics, late_fetch=estimator.late_fetch)
 
@@ -152,7 +152,7 @@ class EnvironmentWorkload:
     def start(self, agent_id: int) -> AgentState:
         state = start_sampling(self.environments, self._config.seed, agent_id)
         generator = stream(self._config.seed, "baseline", agent_id)
-        state |= started(self.estimator, self.estimator.start(self._tools, generator))
+        state |= started(self.estimator, self._tools, generator)
         if self._agent.scale_rewards:
             state["discounted_return"] = np.zeros(1)
         return state

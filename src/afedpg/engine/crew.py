@@ -17,7 +17,7 @@ from typing import Any, NamedTuple, Protocol, TypeVar
 
 from afedpg.engine import spawn
 from afedpg.engine.process import die_with_parent, dismiss, leave_stops_to_parent, one_thread
-from afedpg.errors import AfedpgError, BrokenPart, ConfigError
+from afedpg.errors import AfedpgError, BrokenPart, ConfigError, FailedPart
 from afedpg.messages import AgentState, Report, Task, Workload
 
 MOST_DEATHS = 3  # of one worker after another without a result, before their job or their start is to blame
@@ -179,15 +179,23 @@ class Failure:
 
     message: str
     kind: type[Exception]  # one that is sure to take a message alone
+    cause: str = ""  # the traceback of what it was raised from
 
     @staticmethod
     def of(error: AfedpgError) -> Failure:
         """It says all there is to say."""
-        kinds = (kind for kind in (ConfigError, BrokenPart) if isinstance(error, kind))
-        return Failure(str(error), next(kinds, AfedpgError))
+        kinds = (kind for kind in (ConfigError, FailedPart, BrokenPart) if isinstance(error, kind))
+        cause = "".join(traceback.format_exception(error.__cause__)) if error.__cause__ else ""
+        return Failure(str(error), next(kinds, AfedpgError), cause)
 
     def exception(self) -> Exception:
-        return self.kind(self.message)
+        told = self.kind(self.message)
+        told.__cause__ = InWorker(f"in a worker process:\n{self.cause}") if self.cause else None
+        return told
+
+
+class InWorker(Exception):
+    """What was raised in another process, as its traceback."""
 
 
 def _serve(build: Build, connection: Connection) -> None:

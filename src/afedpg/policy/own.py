@@ -62,7 +62,8 @@ class ModulePolicy:
     def __init__(self, module: torch.nn.Module, actions: Space[Any]) -> None:
         _check_module(module)
         self.wanted: Wanted = wanted_of(actions)
-        module.eval()  # not its answer: a `train` of the user's may return nothing
+        for part in module.modules():  # not `module.eval()`, which calls a `train` of the user's own
+            part.training = False
         self._module = module
         shapes = tuple((name, tuple(parameter.shape)) for name, parameter in module.named_parameters())
         self._layout = Layout(shapes)
@@ -156,6 +157,8 @@ def _check_module(module: Any) -> None:
     if missing := [name for name in _METHODS if not hasattr(module, name)]:
         raise ConfigError(f"make_policy: {kind} lacks {', '.join(missing)}; see OwnModule")
     for name, parameter in module.named_parameters():
+        if isinstance(parameter, torch.nn.parameter.UninitializedParameter):
+            raise ConfigError(f"make_policy: {kind}'s {name} has no shape yet; give its layer the number of its inputs")
         if not parameter.requires_grad:  # theta is one vector, and the server steps all of it
             raise ConfigError(
                 f"make_policy: {kind}'s {name} is not to be trained; keep it as a buffer, not a parameter"

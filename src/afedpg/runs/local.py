@@ -21,7 +21,7 @@ from afedpg.engine import spawn
 from afedpg.engine.crew import Failure
 from afedpg.engine.process import die_with_parent, leave_stops_to_parent, one_thread
 from afedpg.engine.workloads import BuildWorkload
-from afedpg.errors import AfedpgError, BrokenPart, ConfigError
+from afedpg.errors import AfedpgError, BrokenPart, ConfigError, FailedPart
 from afedpg.messages import Workload
 from afedpg.runs.requests import NewRun, StoredRun
 from afedpg.runs.result import Result
@@ -130,7 +130,7 @@ def _agent(build: BuildWorkload, port: int, name: str, token: str, last_word: Co
         return replace(build, config=agreed)()
 
     def failed(error: AfedpgError) -> None:
-        if isinstance(error, ConfigError | BrokenPart):
+        if isinstance(error, ConfigError | BrokenPart) and not isinstance(error, FailedPart):
             last_word.send(Failure.of(error))
         else:
             tell(error)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from copy import deepcopy
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, Protocol
@@ -12,7 +13,7 @@ import numpy as np
 from afedpg.config import Config
 from afedpg.engine.federation import Federation
 from afedpg.engine.process import DeadEnd, Interrupted, Interruption
-from afedpg.errors import AfedpgError, BrokenPart, ConfigError
+from afedpg.errors import AfedpgError, BrokenPart, ConfigError, FailedPart
 from afedpg.messages import Evaluation, Workload
 from afedpg.record import checkpoint
 from afedpg.runs.best import Evaluated, best_in, better, scaled_by
@@ -72,10 +73,11 @@ class Session:
             self._begin(new=tree is None)
             self.engine.run(self._finished)
             self._settle()
+            memory = deepcopy(self._memory())  # of before the end: a longer run would make no evaluation here
             if self.federation.server.gradients > self.evaluated or not self.evaluations:
                 self._evaluate()
             self._look_again()
-            self._checkpoint()
+            self._checkpoint(memory)
             self.federation.finished = True
             result = self._result()
         except AfedpgError as error:
@@ -168,7 +170,11 @@ class Session:
             again = self.workload.evaluate(best.theta, best.statistics, best.iteration, "second look")
             self.best = replace(best, again=tuple(again))
 
-    def _checkpoint(self) -> None:
+    def _memory(self) -> dict[str, Any]:
+        """What goals and callbacks remember."""
+        return {"callbacks": self.watchers.to_tree(), **self.goals.to_tree()}
+
+    def _checkpoint(self, memory: dict[str, Any] | None = None) -> None:
         server, recorder = self.federation.server, self.federation.recorder
         if recorder is None:
             return
@@ -178,8 +184,7 @@ class Session:
             "evaluated": self.evaluated,
             "looks": self.looks,
             "best": None if self.best is None else self.best.to_tree(),
-            "callbacks": self.watchers.to_tree(),
-            **self.goals.to_tree(),
+            **(self._memory() if memory is None else memory),
         })  # fmt: skip
         told = self.evaluations if self.evaluated == server.gradients else ()
         last = replace(self._here(), evaluations=told).export(self.workload, "last", self.looks)
@@ -196,7 +201,8 @@ class Session:
                 f"{where}; resuming would bring the same until its cause is mended, or start again with other settings"
             )
         if isinstance(error, BrokenPart):
-            return BrokenPart(f"{where}; correct its code, then go on with: afedpg resume {recorder.folder.path}")
+            mend = "" if isinstance(error, FailedPart) else "correct its code, then "
+            return type(error)(f"{where}; {mend}go on with: afedpg resume {recorder.folder.path}")
         text = f"{where}; go on with: afedpg resume {recorder.folder.path}"
         return Interrupted(text) if isinstance(error, Interrupted) else AfedpgError(text)
 

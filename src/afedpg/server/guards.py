@@ -47,10 +47,10 @@ class GuardedAggregator(Aggregator):
         return _started(f"{self._whose}: start", asked(self._whose, self.inner.start, parameters))
 
     def vectors(self, agents: int) -> int:
-        return self.inner.vectors(agents)
+        return asked(self._whose, self.inner.vectors, agents)
 
     def contributions(self, agents: int) -> int:
-        return self.inner.contributions(agents)
+        return asked(self._whose, self.inner.contributions, agents)
 
     def suspicions(self, memory: Memory) -> dict[int, float]:
         found = asked(self._whose, self.inner.suspicions, memory)
@@ -112,7 +112,7 @@ class GuardedAggregator(Aggregator):
     def _check_memory(self, memory: Memory, here: Here, agent_id: int | None = None) -> None:
         """A checkpoint must hold all of it, and a run that goes on must find the names that it expects."""
         if self._arrays is None:
-            self._arrays = frozenset(self.inner.start(here.theta.size))
+            self._arrays = frozenset(self.start(here.theta.size))
         if memory.arrays.keys() != self._arrays:
             made, now = (", ".join(sorted(names)) or "nothing" for names in (self._arrays, memory.arrays))
             raise BrokenPart(f"{self._whose} has {now} in memory.arrays, its start gave {made}; give all names there")

@@ -126,7 +126,8 @@ def outliers(slots: Mapping[int, Slot]) -> frozenset[int]:
     q = _mean_squares(usual, mean, variance)
     quarter = (len(voters) - 1) // 4
     agree = np.minimum(np.partition(q[voters], quarter, axis=0)[quarter], 1)  # 0: so many have seen no change
-    bounds = np.divide(bound, agree, out=np.full(agree.shape, math.inf), where=agree > 0)
+    with np.errstate(over="ignore"):  # next to nothing is like nothing
+        bounds = np.divide(bound, agree, out=np.full(agree.shape, math.inf), where=agree > 0)
     wide = (share[:, None] * q > bounds).any(axis=1)
     narrow = (share > 1 - 1 / bound) & (q < 1 / bound).any(axis=1)
     trusted = {PRIOR, *(agents[voter] for voter in voters if len(agents) == 2)}

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from afedpg.config import Config
 from afedpg.errors import ConfigError
 from afedpg.messages import Exchange, Group
-from afedpg.own_parts import is_own, name_of
+from afedpg.own_parts import asked, is_own, name_of
 from afedpg.server.aggregators import Aggregator, All, Each
 from afedpg.server.guards import GuardedNumber, GuardedStep, guarded
 from afedpg.server.lookahead import Broadcast, LookAhead, SendTheta
@@ -117,7 +117,8 @@ def make_rule(
 
     def made(contributions: int) -> ServerRule:
         usual = schedules(config, contributions)
-        rule = recipe(alpha or usual[0], eta or usual[1])
+        given = alpha or usual[0], eta or usual[1]
+        rule = asked(f"method: {name}", recipe, *given) if is_own(recipe) else recipe(*given)
         if not isinstance(rule, ServerRule):
             raise ConfigError(f"method: {name} gave {rule!r}, not a ServerRule")
         if is_own(recipe):

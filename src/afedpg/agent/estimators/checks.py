@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from numbers import Real
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -19,6 +19,11 @@ from afedpg.sampling.rollout import Rollout
 RESERVED = SAMPLING | {"discounted_return"}
 RESERVED_STARTS = ("task_", "own_", "rollout_", "codec_", "attack_")
 _KINDS = ("step", "parameters")
+T = TypeVar("T")
+
+
+def answer_of(estimator: Estimator, method: Callable[..., T], *given: Any) -> T:
+    return asked(_whose(estimator), method, *given) if is_own(estimator) else method(*given)
 
 
 def check_estimator(estimator: Any) -> Estimator:
@@ -28,7 +33,7 @@ def check_estimator(estimator: Any) -> Estimator:
 
 def groups_of(estimator: Estimator, tools: Tools) -> tuple[Group, ...]:
     """Theta's parts, the policy first; none where theta is the policy."""
-    groups = tuple(estimator.groups(tools))
+    groups = tuple(answer_of(estimator, estimator.groups, tools))
     names = [group.name for group in groups]
     whose = f"{_whose(estimator)}: groups"
     if groups and groups[0].size != tools.parameters:
@@ -44,7 +49,7 @@ def groups_of(estimator: Estimator, tools: Tools) -> tuple[Group, ...]:
 
 def initial_of(estimator: Estimator, tools: Tools, groups: tuple[Group, ...], generator: np.random.Generator) -> Vector:
     """Theta at the start, beyond the policy."""
-    initial, beyond = np.asarray(estimator.initial(tools, generator)), groups[1:]
+    initial, beyond = np.asarray(answer_of(estimator, estimator.initial, tools, generator)), groups[1:]
     if initial.shape != (sum(group.size for group in beyond),):
         sizes = ", ".join(f"{group.name} {group.size}" for group in beyond) or "none"
         raise ConfigError(
@@ -54,9 +59,9 @@ def initial_of(estimator: Estimator, tools: Tools, groups: tuple[Group, ...], ge
     return initial
 
 
-def started(estimator: Estimator, state: AgentState) -> AgentState:
-    """The arrays that it gave for an agent's start."""
-    return _checked_state(f"{_whose(estimator)}: start", state)
+def started(estimator: Estimator, tools: Tools, generator: np.random.Generator) -> AgentState:
+    """The arrays that it gives for an agent's start."""
+    return _checked_state(f"{_whose(estimator)}: start", answer_of(estimator, estimator.start, tools, generator))
 
 
 def estimated(
@@ -70,9 +75,7 @@ def estimated(
     if is_own(estimator):
         state = {key: read_only(array) for key, array in state.items()}
         task = task._replace(theta=read_only(task.theta))
-        answer = asked(whose, estimator.estimate, tools, state, task, rollout)
-    else:
-        answer = estimator.estimate(tools, state, task, rollout)
+    answer = answer_of(estimator, estimator.estimate, tools, state, task, rollout)
     if not (isinstance(answer, tuple) and len(answer) == 2 and isinstance(answer[1], Contribution)):
         kinds = [type(part).__name__ for part in answer] if isinstance(answer, tuple) else [type(answer).__name__]
         raise BrokenPart(f"{whose}: estimate returned {', '.join(kinds)}, not (new arrays, Contribution)")
