@@ -120,13 +120,13 @@ def test_attacks_that_are_enough_need_no_further_cells() -> None:
 def test_hopper_has_a_smaller_grid_of_its_own() -> None:
     choices = replace(FULL, tasks=("hopper",))
     lied = {case: mine for case, mine in adversaries.trials(choices).items() if case.attack}
-    assert len(lied) == 7 * 2
-    assert {(case.defence, case.liars) for case in lied} == {("slots", 2)}
+    assert len(lied) == 7 * 2 * 2
+    assert {(case.defence, case.liars) for case in lied} == {("slots", 2), ("slots", 4)}
     assert {case.pace for case in lied} == {1.0, 0.1}
     assert {len(mine) for mine in lied.values()} == {3}
     alone = [mine for case, mine in adversaries.trials(choices).items() if not case.attack]
-    assert [len(mine) for mine in alone] == [5, 5, 5]  # the honest eight, and all ten with and without a defence
-    config = alone[1][0].settings.config
+    assert [len(mine) for mine in alone] == [5, 5, 5, 5]  # honest: eight, six, ten, and ten defended
+    config = alone[-1][0].settings.config
     assert config.agents * config.iterations * config.agent.steps == pytest.approx(500_000, rel=0.05)
 
 
@@ -141,7 +141,8 @@ def test_hopper_is_judged_by_its_own_rules(score: float, unattacked: tuple[float
     choices = replace(FULL, tasks=("hopper",))
     found = []
     for case in adversaries.cases(choices):
-        scores = (score,) * 3 if case.attack else unattacked if case.defence == "slots" else (1.0,) * 5
+        scores = (score if case.liars == 2 else 0.0,) * 3 if case.attack else (1.0,) * 5  # nothing is asked of four
+        scores = unattacked if (case.attack, case.defence) == ("", "slots") else scores
         found.append(Score(case, scores, scores))
     assert [one.verdict for one in adversaries.judge(found, choices)] == verdicts
 

@@ -14,6 +14,7 @@ from twin import check_draws
 
 import afedpg
 from afedpg.config import METHODS
+from afedpg.errors import BrokenPart
 from afedpg.runs.replay import replay
 
 # A short eta: with that of afedppo, which is 1, the quadratic diverges until every report is refused.
@@ -111,7 +112,7 @@ def test_a_part_that_is_broken_ends_the_run_with_one_line(tmp_path: Path) -> Non
     with site(tmp_path) as federation:
         how = ("--engine", "local", "--estimator", f"{part}:Part", "--out", federation.run)
         train = federation.command("train", "CartPole-v1", *settings, *how)
-        assert train.wait(100) == 1
+        assert train.wait(100) == BrokenPart.exit_code
         _, *said = federation.log("train").splitlines()  # the first line is what the run needs
         where = f"after gradient 0 of 6; correct its code, then go on with: afedpg resume {federation.run}"
         assert said == [f"afedpg: estimator: Part sent 29 numbers, theta has 30 {where}"]

@@ -60,6 +60,7 @@ class Grid:
     attacks: tuple[str, ...] = ()  # all that there are
     paces: tuple[str, ...] = tuple(PACES)
     teams: tuple[int, ...] = TEAMS["full"]
+    more: tuple[int, ...] = ()  # so many liars are reported as well, and nothing is asked
     seeds: int = LEAST_SEEDS  # of a cell in which somebody lies
     good: float = 0.9  # a score that
     share: float = 0.9  # of the cells must have
@@ -70,8 +71,8 @@ class Grid:
 
 GRIDS = {
     "hopper": Grid(
-        (RECOMMENDED,), SEVEN, ("equal", "10 times faster"), (2,), seeds=3, good=0.8, share=1.0, worst=0.8,
-        cost=0.1, by_interval=False,
+        (RECOMMENDED,), SEVEN, ("equal", "10 times faster"), (2,), more=(4,), seeds=3, good=0.8, share=1.0,
+        worst=0.8, cost=0.1, by_interval=False,
     ),
 }  # fmt: skip
 
@@ -90,7 +91,12 @@ def paces(choices: Choices, task: str) -> dict[str, float]:
 
 
 def teams(choices: Choices, task: str) -> list[int]:
+    """How many of the ten lie where something is asked."""
     return [liars for liars in TEAMS[choices.scale] if liars in grid_of(task).teams]
+
+
+def all_teams(choices: Choices, task: str) -> list[int]:
+    return teams(choices, task) + (list(grid_of(task).more) if choices.scale == "full" else [])
 
 
 def grid_of(task: str) -> Grid:
@@ -102,12 +108,12 @@ def cases(choices: Choices) -> list[Case]:
     found = []
     for task in choices.pick_tasks(TASKS[choices.scale]):
         defences = grid_of(task).defences
-        found += [Case(task, "", NONE, 1.0, liars) for liars in teams(choices, task)]
+        found += [Case(task, "", NONE, 1.0, liars) for liars in all_teams(choices, task)]
         found += [Case(task, "", defence, 1.0, 0) for defence in dict.fromkeys([NONE, *defences])]
         found += [
             Case(task, attack, defence, pace, liars)
             for defence in reversed(defences)
-            for liars in teams(choices, task)
+            for liars in all_teams(choices, task)
             for attack in attacks(choices, task)
             for pace in paces(choices, task).values()
         ]
@@ -191,7 +197,8 @@ def scores(choices: Choices) -> list[Score]:
 def judge(found: Sequence[Score], choices: Choices) -> list[Verdict]:
     verdicts = []
     for task in dict.fromkeys(score.case.task for score in found):
-        mine = [score for score in found if score.case.task == task]
+        asked = (0, *teams(choices, task))
+        mine = [score for score in found if score.case.task == task and score.case.liars in asked]
         wanted = len(attacks(choices, task)) * len(paces(choices, task)) * len(teams(choices, task))
         lied = {defence: [s for s in mine if s.case.attack and s.case.defence == defence] for defence in DEFENCES}
         unattacked = {s.case.defence: s for s in mine if not s.case.attack and s.case.liars == 0}
