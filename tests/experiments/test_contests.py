@@ -6,6 +6,7 @@ import json
 import math
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -85,6 +86,53 @@ def test_an_environment_without_a_goal_is_refused() -> None:
 def test_a_point_that_takes_too_long_is_given_up() -> None:
     settings = rivals.jobs(CHOICES)[0].run_settings(contests.Point("each", 0.2, 0.01), 0)
     assert contests.first_passage(settings, limit=1.0).seconds == math.inf
+
+
+def quick_contest(out: Path, **more: Any) -> contests.Contest:
+    """Of afedpg on CartPole, with two points and a goal that is soon reached."""
+    course = replace(contests.course_to(15.0, 600, 64), alphas=(0.2,), etas=(0.02, 0.04))
+    choices = replace(CHOICES, tasks=("CartPole-v1",), out=out, seeds=(0, 1))
+    return replace(rivals.jobs(choices)[0], course=course, **more)
+
+
+def test_the_winner_of_the_search_also_runs_under_the_other_clock(tmp_path: Path) -> None:
+    contest = quick_contest(tmp_path)
+    assert contest.phases == ["contest", "straggler"]
+    contest.perform(tmp_path, 1, lambda done: None)
+    data = contest.read(tmp_path)
+    assert data.column("phase") == ["search"] * 2 + ["contest"] * 2 + ["straggler"] * 2
+    searched = {row["eta"]: row["seconds"] for row in data.records() if row["phase"] == "search"}
+    best = min(searched, key=lambda eta: searched[eta])
+    assert {row["eta"] for row in data.records() if row["phase"] != "search"} == {best}
+    point = contests.Point("each", 0.2, float(best))
+    clocks = {phase: contest.run_settings(point, 0, phase).config.timing for phase in contest.phases}
+    assert clocks["contest"].timing == "sqrt"
+    assert (clocks["straggler"].timing, clocks["straggler"].spread) == ("straggler", 20.0)
+    alone = contests.first_passage(contest.run_settings(point, 1, "straggler"), course=contest.course)
+    assert contests.times(data, "straggler")[1] == alone
+    assert contests.times(data, "straggler") != contests.times(data)
+
+
+def test_an_interrupted_search_goes_on_after_its_last_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    contest = quick_contest(tmp_path, also=())
+    contest.perform(tmp_path / "whole", 1, lambda done: None)
+    runs = []
+    first_passage = contests.first_passage
+
+    def counted(*arguments: Any) -> contests.Passage:
+        if len(runs) == 3:
+            raise KeyboardInterrupt
+        runs.append(arguments)
+        return first_passage(*arguments)
+
+    monkeypatch.setattr(contests, "first_passage", counted)
+    with pytest.raises(KeyboardInterrupt):
+        contest.perform(tmp_path / "cut", 1, lambda done: None)
+    assert not contest.finished(tmp_path / "cut")
+    runs = [None, None]  # one more run is left
+    contest.perform(tmp_path / "cut", 1, lambda done: None)
+    assert contest.read(tmp_path / "cut") == contest.read(tmp_path / "whole")
+    assert [path.name for path in (tmp_path / "cut" / "contests").iterdir()] == [f"{contest.name}.csv"]
 
 
 def standing(label: str, ratio: Interval, law: str = "sqrt", seeds: int = 24) -> rivals.Standing:

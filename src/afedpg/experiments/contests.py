@@ -25,7 +25,7 @@ from afedpg.engine.virtual import VirtualEngine
 from afedpg.experiments.choices import Method
 from afedpg.experiments.in_memory import run_in_memory
 from afedpg.experiments.jobs import Plan, Progress, Settings, TableJob
-from afedpg.experiments.tables import Table, table
+from afedpg.experiments.tables import Table, read, table
 from afedpg.messages import Workload
 from afedpg.problems import make_problem
 from afedpg.runs.best import scaled_by
@@ -40,6 +40,9 @@ EVERY = 4  # contributions per agent between two evaluations of theta
 HOPELESS = 2.0  # times the best mean so far: a point that takes longer is given up in the search
 SEARCH_SEED = 1_000  # the first one of the search
 COLUMNS = "phase seed aggregator alpha eta seconds gradients unused"
+SEARCH, CONTEST = "search", "contest"  # phases; under a further clock the phase is that clock's name
+
+Law = tuple[tuple[str, float | str], ...]
 
 
 @dataclass(frozen=True)
@@ -103,10 +106,11 @@ class Contest(TableJob):
     plan: Plan
     contestant: Contestant
     problem: str
-    law: tuple[tuple[str, float | str], ...]  # settings of the timing model
+    law: Law  # settings of the timing model
     searched: int  # seeds per point of the search
     seeds: tuple[int, ...]
     course: Course = EXACT
+    also: tuple[tuple[str, Law], ...] = ()  # further clocks, by name: the best point is run under them, too
 
     @property
     def settings(self) -> Settings:
@@ -117,9 +121,10 @@ class Contest(TableJob):
     def points(self) -> list[Point]:
         return points(self.contestant, self.course)
 
-    def run_settings(self, point: Point, seed: int) -> Settings:
+    def run_settings(self, point: Point, seed: int, phase: str = CONTEST) -> Settings:
+        law = dict(self.also).get(phase, self.law)
         return self.plan.settings(
-            self.problem, self.contestant.method, AGENTS, seed, **dict(self.law), aggregator=point.aggregator,
+            self.problem, self.contestant.method, AGENTS, seed, **dict(law), aggregator=point.aggregator,
             alpha=point.alpha, eta=point.eta, schedule="constant", iterations=self.course.most // AGENTS,
             **dict(self.course.more),
         )  # fmt: skip
@@ -127,43 +132,67 @@ class Contest(TableJob):
     @cached_property
     def name(self) -> str:
         goal = () if self.course.goal is None else (self.course.goal, EVERY)
-        rules = (LEVEL, HOLD, self.course.most, HOPELESS, SEARCH_SEED, self.searched, *goal)
+        rules = (LEVEL, HOLD, self.course.most, HOPELESS, SEARCH_SEED, self.searched, *goal, *self.also)
         parts = (self.settings.name, self.points, self.seeds, rules)
         digest = hashlib.sha256(repr(parts).encode()).hexdigest()[:10]
         return f"{self.problem}-{self.contestant.label.split()[0]}-{dict(self.law).get('timing', 'own')}-{digest}"
 
     @property
+    def phases(self) -> list[str]:
+        """After the search."""
+        return [CONTEST, *dict(self.also)]
+
+    @property
     def gradients(self) -> int:
         """At most; most runs end far earlier."""
-        return self.course.most * (len(self.points) * self.searched + len(self.seeds))
+        return self.course.most * (len(self.points) * self.searched + len(self.seeds) * len(self.phases))
 
     @property
     def cost(self) -> float:
         return self.settings.seconds(self.gradients)
 
-    def _passage(self, point: Point, seed: int, limit: float = math.inf) -> Passage:
-        return first_passage(self.run_settings(point, seed), limit, self.course)
-
     def perform(self, out: Path, workers: int, progress: Progress) -> None:
-        every = self.points
-        total, rows = len(every) + len(self.seeds), []
-        best, record = every[0], math.inf
-        for place, point in enumerate(every):
-            passages: list[Passage] = []
+        """Every run is stored as soon as it is over; where they were interrupted, the next one goes on."""
+        unfinished = self.path(out).with_suffix(".unfinished.csv")
+        rows = list(read(unfinished).rows) if unfinished.is_file() else []
+        known = {row[:5]: Passage(*row[5:]) for row in rows}  # type: ignore[arg-type]
+        steps, total = 0, len(self.points) + len(self.seeds) * len(self.phases)
+
+        def passage(phase: str, seed: int, point: Point, limit: float = math.inf) -> Passage:
+            key = (phase, seed, *point)
+            if key not in known:
+                known[key] = first_passage(self.run_settings(point, seed, phase), limit, self.course)
+                rows.append((*key, *known[key]))
+                table(COLUMNS, rows).write(unfinished)
+            return known[key]
+
+        def step() -> None:
+            nonlocal steps
+            steps += 1
+            progress(steps / total)
+
+        best = self._search(passage, step)
+        for phase in self.phases:
+            for seed in self.seeds:
+                passage(phase, seed, best)
+                step()
+        table(COLUMNS, rows).write(self.path(out))
+        unfinished.unlink()
+
+    def _search(self, passage: Callable[[str, int, Point, float], Passage], step: Callable[[], None]) -> Point:
+        best, record = self.points[0], math.inf
+        for point in self.points:
+            seconds: list[float] = []
             for seed in range(SEARCH_SEED, SEARCH_SEED + self.searched):
-                limit = HOPELESS * record * self.searched - sum(passage.seconds for passage in passages)
-                passages.append(self._passage(point, seed, limit))
-                rows.append(("search", seed, *point, *passages[-1]))
-                if not math.isfinite(passages[-1].seconds):
+                limit = HOPELESS * record * self.searched - sum(seconds)
+                seconds.append(passage(SEARCH, seed, point, limit).seconds)
+                if not math.isfinite(seconds[-1]):
                     break
-            mean = float(np.mean([passage.seconds for passage in passages]))
+            mean = float(np.mean(seconds))
             if mean < record:
                 best, record = point, mean
-            progress((place + 1) / total)
-        for place, seed in enumerate(self.seeds):
-            rows.append(("contest", seed, *best, *self._passage(best, seed)))
-            progress((len(every) + place + 1) / total)
-        table(COLUMNS, rows).write(self.path(out))
+            step()
+        return best
 
 
 def first_passage(settings: Settings, limit: float = math.inf, course: Course = EXACT) -> Passage:
@@ -216,7 +245,7 @@ def _at_return(config: Config, workload: Workload, goal: float) -> Callable[[Ser
     return arrived
 
 
-def times(contest: Table) -> Sequence[Passage]:
+def times(contest: Table, phase: str = CONTEST) -> Sequence[Passage]:
     """Of every seed, in order."""
-    rows = [row for row in contest.records() if row["phase"] == "contest"]
+    rows = [row for row in contest.records() if row["phase"] == phase]
     return [Passage(float(row["seconds"]), int(row["gradients"]), int(row["unused"])) for row in rows]

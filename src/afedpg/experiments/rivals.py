@@ -21,12 +21,15 @@ from afedpg.errors import ConfigError
 from afedpg.experiments.choices import Choices, Method
 from afedpg.experiments.contests import (
     AGENTS,
+    CONTEST,
     EXACT,
     HOLD,
     LEVEL,
     Contest,
     Contestant,
     Course,
+    Law,
+    Passage,
     course_to,
     points,
     times,
@@ -39,14 +42,15 @@ from afedpg.experiments.tables import Table, table
 TITLE = "Time to a goal beside Rennala, Malenia, FedBuff, FedAsync, Ringmaster and FedPG"
 PROBLEMS = ("lq-bandit", "softmax-mdp")
 GOALS = {  # a return of theta, after how many contributions a run has not reached it, and T
-    "hopper": {"smoke": (15.0, 600, 64), "short": (300.0, 1_000, 1024), "full": (1_500.0, 4_000, 1024)},
+    "hopper": {"smoke": (15.0, 600, 64), "short": (300.0, 1_000, 1024), "full": (1_000.0, 1_500, 1024)},
     "CartPole-v1": {"smoke": (15.0, 600, 64), "short": (200.0, 500, 1024), "full": (450.0, 1_000, 1024)},
 }
-LAWS: dict[str, dict[str, float | str]] = {
-    "equal": {"timing": "equal"},
-    "sqrt": {"timing": "sqrt"},
-    "straggler": {"timing": "straggler", "spread": 20.0},
-    "pareto": {"timing": "pareto", "shape": 1.5},
+LAW_OF_SEARCH, LAW_BESIDE = "sqrt", "straggler"  # of environments: the winners of the first also run under the other
+LAWS: dict[str, Law] = {
+    "equal": (("timing", "equal"),),
+    "sqrt": (("timing", "sqrt"),),
+    "straggler": (("timing", "straggler"), ("spread", 20.0)),
+    "pareto": (("timing", "pareto"), ("shape", 1.5)),
 }
 IN_WORDS = {
     "equal": "equal speeds",
@@ -59,6 +63,7 @@ SEEDS, SEARCHED = (2, 8, 24), {"smoke": 1, "short": 2, "full": 3}
 # Single samples of this problem are skewed: most say nothing, and rare ones carry theta far. A contribution is the mean
 # of 16, and a point of the search must do on more seeds.
 SKEWED, SEARCHED_SKEWED = "softmax-mdp", {"smoke": 1, "short": 3, "full": 8}
+SEARCHED_LONG = 1  # of environments, where a run takes half a minute
 BATCH = ("batch", 16)
 LEAST_SEEDS = 8
 TIE = 1.25  # two times within this factor are as good as equal
@@ -82,31 +87,29 @@ def contestants(choices: Choices) -> list[Contestant]:
     return found + [Contestant(method.label, method) for method in choices.methods if method.own]
 
 
-def laws(choices: Choices) -> dict[str, dict[str, float | str]]:
+def laws(choices: Choices, problem: str) -> dict[str, Law]:
+    """Those under which constants are searched."""
     if choices.own_timing:
-        return {"own": {}}
-    return {choices.timing: LAWS[choices.timing]} if choices.timing else LAWS
+        return {"own": ()}
+    usual = list(LAWS) if problem in configuration.PROBLEMS else [LAW_OF_SEARCH]
+    return {name: LAWS[name] for name in ([choices.timing] if choices.timing else usual)}
 
 
 def contests(choices: Choices) -> dict[tuple[str, str], list[Contest]]:
     """By problem and law; ours is the first of each."""
-    seeds = choices.pick_seeds(*SEEDS)
     return {
-        (problem, law): [
-            Contest(
-                Plan(choices, "tuned"),
-                who,
-                problem,
-                tuple(clock.items()),
-                searched(choices, problem),
-                seeds,
-                course(choices, problem),
-            )
-            for who in contestants(choices)
-        ]
+        (problem, law): [_contest(choices, who, problem, clock) for who in contestants(choices)]
         for problem in choices.pick_tasks(PROBLEMS)
-        for law, clock in laws(choices).items()
+        for law, clock in laws(choices, problem).items()
     }
+
+
+def _contest(choices: Choices, who: Contestant, problem: str, clock: Law) -> Contest:
+    named = choices.timing or choices.own_timing
+    also = () if problem in configuration.PROBLEMS or named else ((LAW_BESIDE, LAWS[LAW_BESIDE]),)
+    seeds = choices.pick_seeds(*SEEDS)
+    plan = Plan(choices, "tuned")
+    return Contest(plan, who, problem, clock, searched(choices, problem), seeds, course(choices, problem), also)
 
 
 def course(choices: Choices, problem: str) -> Course:
@@ -120,6 +123,8 @@ def course(choices: Choices, problem: str) -> Course:
 
 def searched(choices: Choices, problem: str) -> int:
     """On how many seeds a point of the search is tried."""
+    if problem not in configuration.PROBLEMS:
+        return SEARCHED_LONG
     return (SEARCHED_SKEWED if problem == SKEWED else SEARCHED)[choices.scale]
 
 
@@ -152,22 +157,27 @@ class Standing:
 def standings(choices: Choices) -> list[Standing]:
     found = []
     for (problem, law), each in contests(choices).items():
-        ours = np.array([passage.seconds for passage in times(each[0].read(choices.out))])
-        for contest in each:
-            data = contest.read(choices.out)
-            passages = times(data)
-            mine = np.array([passage.seconds for passage in passages])
-            best = next(row for row in data.records() if row["phase"] == "contest")
-            shares = [p.unused / max(1, p.gradients + p.unused) for p in passages]
-            found.append(
-                Standing(
-                    problem, law, contest.contestant.label, str(best["aggregator"]), float(best["alpha"]),
-                    float(best["eta"]), bootstrap(mine, _median, seed=1),
-                    bootstrap(np.stack([mine, ours], axis=1), _ratio, seed=2), int(np.isfinite(mine).sum()),
-                    float(np.median([p.gradients for p in passages])), float(np.median(shares)), len(mine),
-                )
-            )  # fmt: skip
+        for phase in each[0].phases:
+            where = (problem, law if phase == CONTEST else phase)
+            ours = times(each[0].read(choices.out), phase)
+            found += [_standing(where, contest, phase, ours, choices) for contest in each]
     return found
+
+
+def _standing(
+    where: tuple[str, str], contest: Contest, phase: str, ours: Sequence[Passage], choices: Choices
+) -> Standing:
+    data = contest.read(choices.out)
+    passages = times(data, phase)
+    mine, theirs = (np.array([passage.seconds for passage in side]) for side in (passages, ours))
+    best = next(row for row in data.records() if row["phase"] == phase)
+    shares = [p.unused / max(1, p.gradients + p.unused) for p in passages]
+    return Standing(
+        *where, contest.contestant.label, str(best["aggregator"]), float(best["alpha"]), float(best["eta"]),
+        bootstrap(mine, _median, seed=1), bootstrap(np.stack([mine, theirs], axis=1), _ratio, seed=2),
+        int(np.isfinite(mine).sum()), float(np.median([p.gradients for p in passages])), float(np.median(shares)),
+        len(mine),
+    )  # fmt: skip
 
 
 def _median(values: NDArray[np.float64]) -> float:
