@@ -135,8 +135,44 @@ def test_an_interrupted_search_goes_on_after_its_last_run(tmp_path: Path, monkey
     assert [path.name for path in (tmp_path / "cut" / "contests").iterdir()] == [f"{contest.name}.csv"]
 
 
-def standing(label: str, ratio: Interval, law: str = "sqrt", seeds: int = 24) -> rivals.Standing:
-    return rivals.Standing("lq-bandit", law, label, "", 0.1, 0.1, Interval(1, 1, 1), ratio, seeds, 100, 0.5, seeds)
+def test_asynchronous_ppo_has_its_own_constants_no_search_and_the_same_seconds_per_sample(tmp_path: Path) -> None:
+    *others, contest = rivals.jobs(replace(CHOICES, tasks=("CartPole-v1",)))
+    assert contest.contestant == rivals.PPO
+    config, usual = (job.run_settings(job.points[0], 0).config for job in (contest, others[0]))
+    assert (config.method, config.agent.estimator, config.agent.steps) == ("afedppo", "clipped", 102)
+    assert config.timing.fastest / config.agent.steps == usual.timing.fastest / usual.agent.steps
+    for contributions in ("most", "every"):
+        mine, theirs = (getattr(job.course, contributions) for job in (contest, others[0]))
+        assert mine * config.agent.steps == pytest.approx(theirs * usual.agent.steps, rel=0.25)
+    assert config.record.evaluate_episodes == usual.record.evaluate_episodes == 5
+    contest.perform(tmp_path, 1, lambda done: None)
+    assert contest.read(tmp_path).column("phase") == ["contest"] * 2 + ["straggler"] * 2
+    assert rivals.PPO not in [job.contestant for job in rivals.jobs(CHOICES)]
+
+
+def standing(
+    label: str, ratio: Interval, law: str = "sqrt", seeds: int = 24, problem: str = "lq-bandit"
+) -> rivals.Standing:
+    return rivals.Standing(problem, law, label, "", 0.1, 0.1, Interval(1, 1, 1), ratio, seeds, 100, 0.5, seeds)
+
+
+def test_asynchronous_ppo_is_no_rival_among_the_aggregators() -> None:
+    sides = [("afedpg", 1.0), ("fedbuff", 2.0), ("afedppo", 0.2)]
+    found = [standing(label, Interval(at, 0.9 * at, 1.1 * at), problem="hopper") for label, at in sides]
+    claims = {verdict.claim: verdict.verdict for verdict in rivals.judge(found)}
+    assert claims == {
+        "Asynchronous PPO reaches the return sooner than AFedPG (hopper, t_i = sqrt(i))": "holds",
+        "No other aggregator reaches the return sooner than AFedPG's (hopper, t_i = sqrt(i))": "holds",
+    }
+
+
+def test_problems_and_environments_stand_in_one_picture() -> None:
+    """Which have neither the same contestants nor the same clocks."""
+    one = Interval(1, 1, 1)
+    exact = [standing(label, one, law) for law in ("equal", "sqrt") for label in ("afedpg", "fedbuff")]
+    figure = rivals.draw([*exact, *(standing(label, one, problem="hopper") for label in ("afedpg", "afedppo"))])
+    titles = [axes.get_title() for axes in figure.axes]
+    assert titles == ["lq-bandit\nequal speeds", "lq-bandit\nt_i = sqrt(i)", "", "hopper\nt_i = sqrt(i)"]
 
 
 @pytest.mark.parametrize(

@@ -36,7 +36,7 @@ from afedpg.server.state import ServerState
 AGENTS = 10
 LEVEL = 0.05  # of the gap at the start
 HOLD = 5.0  # seconds that theta must stay at the level; a gradient of the fastest agent takes 1
-EVERY = 4  # contributions per agent between two evaluations of theta
+EVERY = 4  # contributions of T steps per agent between two evaluations of theta
 HOPELESS = 2.0  # times the best mean so far: a point that takes longer is given up in the search
 SEARCH_SEED = 1_000  # the first one of the search
 COLUMNS = "phase seed aggregator alpha eta seconds gradients unused"
@@ -49,11 +49,18 @@ Law = tuple[tuple[str, float | str], ...]
 class Course:
     """What is run, and over which constants everybody searches; likely ones first: they bound how long others take."""
 
-    alphas: tuple[float, ...] = (0.2, 0.5, 0.05)
+    alphas: tuple[float, ...] = (0.2, 0.5, 0.05)  # none: the preset's constants, and no search
     etas: tuple[float, ...] = (0.03, 0.1, 0.01, 0.3)
     goal: float | None = None  # a return; None: the gap
     most: int = 3_000  # contributions, used or not, after which a run has not reached the goal
     more: tuple[tuple[str, Any], ...] = (("literal_constants", True),)
+    every: int = EVERY
+
+    def by_preset(self, share: float) -> Course:
+        """For a method with constants of its own, whose contributions are of so many times this course's T."""
+        looks = tuple((name, value) for name, value in self.more if name.startswith("evaluate"))
+        most, every = (max(1, round(count / share)) for count in (self.most, self.every))
+        return Course((), (), self.goal, most, (*looks, ("fastest", share)), every)
 
 
 EXACT = Course()
@@ -119,19 +126,24 @@ class Contest(TableJob):
 
     @cached_property
     def points(self) -> list[Point]:
-        return points(self.contestant, self.course)
+        if self.course.alphas:
+            return points(self.contestant, self.course)
+        chosen = self._settings(0, self.law).config
+        return [Point(chosen.aggregator, chosen.schedule.alpha, chosen.schedule.eta)]
 
     def run_settings(self, point: Point, seed: int, phase: str = CONTEST) -> Settings:
         law = dict(self.also).get(phase, self.law)
-        return self.plan.settings(
-            self.problem, self.contestant.method, AGENTS, seed, **dict(law), aggregator=point.aggregator,
-            alpha=point.alpha, eta=point.eta, schedule="constant", iterations=self.course.most // AGENTS,
-            **dict(self.course.more),
-        )  # fmt: skip
+        if not self.course.alphas:
+            return self._settings(seed, law)
+        return self._settings(seed, law, **point._asdict(), schedule="constant")
+
+    def _settings(self, seed: int, law: Law, **constants: Any) -> Settings:
+        more = {**dict(law), **constants, **dict(self.course.more), "iterations": self.course.most // AGENTS}
+        return self.plan.settings(self.problem, self.contestant.method, AGENTS, seed, **more)
 
     @cached_property
     def name(self) -> str:
-        goal = () if self.course.goal is None else (self.course.goal, EVERY)
+        goal = () if self.course.goal is None else (self.course.goal, self.course.every)
         rules = (LEVEL, HOLD, self.course.most, HOPELESS, SEARCH_SEED, self.searched, *goal, *self.also)
         parts = (self.settings.name, self.points, self.seeds, rules)
         digest = hashlib.sha256(repr(parts).encode()).hexdigest()[:10]
@@ -145,7 +157,8 @@ class Contest(TableJob):
     @property
     def gradients(self) -> int:
         """At most; most runs end far earlier."""
-        return self.course.most * (len(self.points) * self.searched + len(self.seeds) * len(self.phases))
+        searched = len(self.points) * self.searched if self.course.alphas else 0
+        return self.course.most * (searched + len(self.seeds) * len(self.phases))
 
     @property
     def cost(self) -> float:
@@ -156,7 +169,8 @@ class Contest(TableJob):
         unfinished = self.path(out).with_suffix(".unfinished.csv")
         rows = list(read(unfinished).rows) if unfinished.is_file() else []
         known = {row[:5]: Passage(*row[5:]) for row in rows}  # type: ignore[arg-type]
-        steps, total = 0, len(self.points) + len(self.seeds) * len(self.phases)
+        searched = len(self.points) if self.course.alphas else 0
+        steps, total = 0, searched + len(self.seeds) * len(self.phases)
 
         def passage(phase: str, seed: int, point: Point, limit: float = math.inf) -> Passage:
             key = (phase, seed, *point)
@@ -181,7 +195,7 @@ class Contest(TableJob):
 
     def _search(self, passage: Callable[[str, int, Point, float], Passage], step: Callable[[], None]) -> Point:
         best, record = self.points[0], math.inf
-        for point in self.points:
+        for point in self.points if self.course.alphas else ():
             seconds: list[float] = []
             for seed in range(SEARCH_SEED, SEARCH_SEED + self.searched):
                 limit = HOPELESS * record * self.searched - sum(seconds)
@@ -199,8 +213,9 @@ def first_passage(settings: Settings, limit: float = math.inf, course: Course = 
     """When theta first is at the goal; where that is a gap, and stays there for `HOLD` seconds."""
     config = settings.config
     workload, rule, server = prepare(config, settings.own())
-    arrived = _at_gap(config, server) if course.goal is None else _at_return(config, workload, course.goal)
-    hold = HOLD if course.goal is None else 0.0
+    goal, every = course.goal, course.every
+    arrived = _at_gap(config, server) if goal is None else _at_return(config, workload, goal, every)
+    hold = HOLD if goal is None else 0.0
     federation = Federation(rule, server)
     reached: Passage | None = None
     looked = 0
@@ -230,9 +245,9 @@ def _at_gap(config: Config, start: ServerState) -> Callable[[ServerState], bool]
     return lambda state: problem.optimum - problem.value(state.theta) <= level
 
 
-def _at_return(config: Config, workload: Workload, goal: float) -> Callable[[ServerState], bool]:
-    """Theta is evaluated every `EVERY` contributions per agent; the mean of the last five evaluations decides."""
-    period, recent, looked = EVERY * config.agents, deque[float](maxlen=EVALUATION_WINDOW), 0
+def _at_return(config: Config, workload: Workload, goal: float, every: int) -> Callable[[ServerState], bool]:
+    """Theta is evaluated every so many contributions per agent; the mean of the last five evaluations decides."""
+    period, recent, looked = every * config.agents, deque[float](maxlen=EVALUATION_WINDOW), 0
 
     def arrived(state: ServerState) -> bool:
         nonlocal looked

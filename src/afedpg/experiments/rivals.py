@@ -1,8 +1,8 @@
 """AFedPG beside its rivals: virtual seconds until theta is at a gap and stays there, on problems with a known optimum;
 with `--tasks hopper` until theta is at a return.
 
-All contestants have the outer step of afedpg (mix, normalize, step, look ahead) and differ in the aggregator: which
-contributions make a step. Messages take no time here.
+All rivals have the outer step of afedpg (mix, normalize, step, look ahead) and differ in the aggregator: which
+contributions make a step. On environments asynchronous PPO stands beside them. Messages take no time here.
 """
 
 from __future__ import annotations
@@ -68,6 +68,8 @@ BATCH = ("batch", 16)
 LEAST_SEEDS = 8
 TIE = 1.25  # two times within this factor are as good as equal
 US = "afedpg"
+PPO = Contestant("afedppo", Method("afedppo"))  # has its own outer step, and the constants of its preset
+PPO_PRESET = "ppo"
 
 
 def contestants(choices: Choices) -> list[Contestant]:
@@ -87,6 +89,13 @@ def contestants(choices: Choices) -> list[Contestant]:
     return found + [Contestant(method.label, method) for method in choices.methods if method.own]
 
 
+def entrants(choices: Choices, problem: str) -> list[Contestant]:
+    """Asynchronous PPO, too, where there is an environment; a clock of one's own does not know its shorter rollouts."""
+    found = contestants(choices)
+    beside = found and problem not in configuration.PROBLEMS and not choices.own_timing
+    return [*found, PPO] if beside else found
+
+
 def laws(choices: Choices, problem: str) -> dict[str, Law]:
     """Those under which constants are searched."""
     if choices.own_timing:
@@ -98,7 +107,7 @@ def laws(choices: Choices, problem: str) -> dict[str, Law]:
 def contests(choices: Choices) -> dict[tuple[str, str], list[Contest]]:
     """By problem and law; ours is the first of each."""
     return {
-        (problem, law): [_contest(choices, who, problem, clock) for who in contestants(choices)]
+        (problem, law): [_contest(choices, who, problem, clock) for who in entrants(choices, problem)]
         for problem in choices.pick_tasks(PROBLEMS)
         for law, clock in laws(choices, problem).items()
     }
@@ -108,8 +117,12 @@ def _contest(choices: Choices, who: Contestant, problem: str, clock: Law) -> Con
     named = choices.timing or choices.own_timing
     also = () if problem in configuration.PROBLEMS or named else ((LAW_BESIDE, LAWS[LAW_BESIDE]),)
     seeds = choices.pick_seeds(*SEEDS)
-    plan = Plan(choices, "tuned")
-    return Contest(plan, who, problem, clock, searched(choices, problem), seeds, course(choices, problem), also)
+    plan, way = Plan(choices, "tuned"), course(choices, problem)
+    if who == PPO:
+        plan = Plan(choices, PPO_PRESET)
+        steps = plan.settings(problem, who.method, AGENTS, seeds[0]).config.agent.steps
+        way = way.by_preset(steps / dict(way.more)["steps"])
+    return Contest(plan, who, problem, clock, searched(choices, problem), seeds, way, also)
 
 
 def course(choices: Choices, problem: str) -> Course:
@@ -196,19 +209,21 @@ def judge(found: Sequence[Standing]) -> list[Verdict]:
     for problem, law in dict.fromkeys((s.problem, s.law) for s in found):
         here = {s.label: s for s in found if (s.problem, s.law) == (problem, law)}
         if "rennala" in here:
-            verdicts.append(_judge_rennala(here["rennala"], tie=law == "equal"))
-        verdicts.append(_judge_fastest(problem, law, [s for s in here.values() if s.label != US]))
+            verdicts.append(_judge_one("Rennala", here["rennala"], tie=law == "equal"))
+        if PPO.label in here:
+            verdicts.append(_judge_one("Asynchronous PPO", here[PPO.label]))
+        verdicts.append(_judge_fastest(problem, law, [s for s in here.values() if s.label not in (US, PPO.label)]))
     return verdicts
 
 
-def _judge_rennala(rival: Standing, tie: bool) -> Verdict:
+def _judge_one(name: str, rival: Standing, tie: bool = False) -> Verdict:
     ratio, goal = rival.ratio, goal_of(rival.problem)
     where = f"{rival.problem}, {IN_WORDS[rival.law]}"
     answers = (ratio.above(1 / TIE), ratio.at_most(TIE)) if tie else (ratio.at_most(1.0),)
     return Verdict(
-        claim=f"Rennala {'is as fast as' if tie else f'reaches the {goal} sooner than'} AFedPG ({where})",
+        claim=f"{name} {'is as fast as' if tie else f'reaches the {goal} sooner than'} AFedPG ({where})",
         verdict=settle(rival.seeds >= LEAST_SEEDS and not math.isnan(ratio.value), *answers),
-        statistic=f"time of rennala / time of afedpg {ratio}, {rival.seeds} seeds; {rival.unused:.0%} of its "
+        statistic=f"time of {rival.label} / time of afedpg {ratio}, {rival.seeds} seeds; {rival.unused:.0%} of its "
         "contributions unused",
         **ratio._asdict(),
         needed=(f"95% interval within 1/{TIE:g} and {TIE:g}" if tie else "upper 95% limit at most 1")
@@ -256,16 +271,21 @@ def draw(found: Sequence[Standing]) -> Figure:
         for column, law in enumerate(shown):
             panel = axes[row][column]
             here = {s.label: s for s in found if (s.problem, s.law) == (problem, law)}
-            _panel(panel, [here[label] for label in labels], labels if column == 0 else None)
+            if not here:  # environments are not run under every law
+                panel.set_axis_off()
+                continue
+            _panel(panel, [here.get(label) for label in labels], labels if column == 0 else None)
             panel.set_title(f"{problem}\n{IN_WORDS[law]}")
             if row == len(problems) - 1:
                 panel.set_xlabel("time / time of afedpg")
     return figure  # type: ignore[no-any-return]
 
 
-def _panel(panel: plotting.Axes, here: Sequence[Standing], labels: Sequence[str] | None) -> None:
+def _panel(panel: plotting.Axes, here: Sequence[Standing | None], labels: Sequence[str] | None) -> None:
     panel.axvline(1.0, color=plotting.GREY, linewidth=0.8)
     for place, standing in enumerate(here):
+        if standing is None:  # beside environments alone
+            continue
         ratio = standing.ratio
         if math.isfinite(ratio.value):
             ends = [end if math.isfinite(end) else ratio.value for end in ratio[1:]]
@@ -291,17 +311,19 @@ def outcome(choices: Choices) -> Outcome:
         for problem in choices.pick_tasks(PROBLEMS)
     }
     tried = {problem: searched(choices, problem) for problem in goals}
+    beside = any(PPO in entrants(choices, problem) for problem in goals)
     caption = (
         f"Median virtual seconds until {', or '.join(dict.fromkeys(goals.values()))}, over afedpg's, with 95% "
         "bootstrap intervals over the seeds. Left of the line: sooner than afedpg."
     )
     return Outcome(
         title=TITLE,
-        text=f"{AGENTS} agents in virtual time; messages take none. Every contestant has afedpg's outer step and "
+        text=f"{AGENTS} agents in virtual time; messages take none. Every rival has afedpg's outer step and "
         f"{per_point} points to search, the same pairs of alpha and eta for each, on "
         f"{', '.join(f'{seeds} seeds ({problem})' for problem, seeds in tried.items())} that are not "
         "among those of the contest. Contributions travel one by one: that Rennala's agents may add theirs up locally "
-        "and so communicate less is not tested.",
+        "and so communicate less is not tested."
+        + (f" {PPO.label} has an outer step of its own and the constants of its preset, without a search." * beside),
         verdicts=tuple(judge(found)),
         tables={"rivals": to_table(found), "rivals-runs": runs_table(choices)},
         pictures=(Picture("rivals", caption, lambda: draw(found)),),
