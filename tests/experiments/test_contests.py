@@ -173,6 +173,11 @@ def test_problems_and_environments_stand_in_one_picture() -> None:
     figure = rivals.draw([*exact, *(standing(label, one, problem="hopper") for label in ("afedpg", "afedppo"))])
     titles = [axes.get_title() for axes in figure.axes]
     assert titles == ["lq-bandit\nequal speeds", "lq-bandit\nt_i = sqrt(i)", "", "hopper\nt_i = sqrt(i)"]
+    names = [[label.get_text() for label in axes.get_yticklabels()] for axes in figure.axes]
+    everybody = ["afedpg", "fedbuff", "afedppo"]
+    assert [names[0], names[1], names[3]] == [everybody, [""] * 3, everybody], "of the first panel that a row has"
+    below = [axes.get_xlabel() for axes in figure.axes]
+    assert below == ["time / time of afedpg", "", "", "time / time of afedpg"], "of the last panel that a column has"
 
 
 @pytest.mark.parametrize(

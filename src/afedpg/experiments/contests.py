@@ -3,7 +3,8 @@
 On problems with a known optimum the goal is a gap, and theta must stay there; on environments it is a mean of theta's
 last evaluations.
 
-Every contestant has the same number of points to search, so that nobody wins by having been tuned longer.
+Every contestant that searches has the same number of points, so that nobody wins by having been tuned longer. One
+with the constants of its preset searches none.
 """
 
 from __future__ import annotations
@@ -55,6 +56,10 @@ class Course:
     most: int = 3_000  # contributions, used or not, after which a run has not reached the goal
     more: tuple[tuple[str, Any], ...] = (("literal_constants", True),)
     every: int = EVERY
+
+    @property
+    def searches(self) -> bool:
+        return bool(self.alphas)
 
     def by_preset(self, share: float) -> Course:
         """For a method with constants of its own, whose contributions are of so many times this course's T."""
@@ -126,14 +131,14 @@ class Contest(TableJob):
 
     @cached_property
     def points(self) -> list[Point]:
-        if self.course.alphas:
+        if self.course.searches:
             return points(self.contestant, self.course)
         chosen = self._settings(0, self.law).config
         return [Point(chosen.aggregator, chosen.schedule.alpha, chosen.schedule.eta)]
 
     def run_settings(self, point: Point, seed: int, phase: str = CONTEST) -> Settings:
         law = dict(self.also).get(phase, self.law)
-        if not self.course.alphas:
+        if not self.course.searches:
             return self._settings(seed, law)
         return self._settings(seed, law, **point._asdict(), schedule="constant")
 
@@ -157,7 +162,7 @@ class Contest(TableJob):
     @property
     def gradients(self) -> int:
         """At most; most runs end far earlier."""
-        searched = len(self.points) * self.searched if self.course.alphas else 0
+        searched = len(self.points) * self.searched if self.course.searches else 0
         return self.course.most * (searched + len(self.seeds) * len(self.phases))
 
     @property
@@ -169,7 +174,7 @@ class Contest(TableJob):
         unfinished = self.path(out).with_suffix(".unfinished.csv")
         rows = list(read(unfinished).rows) if unfinished.is_file() else []
         known = {row[:5]: Passage(*row[5:]) for row in rows}  # type: ignore[arg-type]
-        searched = len(self.points) if self.course.alphas else 0
+        searched = len(self.points) if self.course.searches else 0
         steps, total = 0, searched + len(self.seeds) * len(self.phases)
 
         def passage(phase: str, seed: int, point: Point, limit: float = math.inf) -> Passage:
@@ -190,12 +195,12 @@ class Contest(TableJob):
             for seed in self.seeds:
                 passage(phase, seed, best)
                 step()
-        table(COLUMNS, rows).write(self.path(out))
-        unfinished.unlink()
+        table(COLUMNS, rows).write(unfinished)
+        unfinished.replace(self.path(out))
 
     def _search(self, passage: Callable[[str, int, Point, float], Passage], step: Callable[[], None]) -> Point:
         best, record = self.points[0], math.inf
-        for point in self.points if self.course.alphas else ():
+        for point in self.points if self.course.searches else ():
             seconds: list[float] = []
             for seed in range(SEARCH_SEED, SEARCH_SEED + self.searched):
                 limit = HOPELESS * record * self.searched - sum(seconds)

@@ -266,17 +266,20 @@ def runs_table(choices: Choices) -> Table:
 def draw(found: Sequence[Standing]) -> Figure:
     problems, shown = (list(dict.fromkeys(getattr(s, name) for s in found)) for name in ("problem", "law"))
     labels = list(dict.fromkeys(s.label for s in found))
-    figure, axes = plotting.panels(len(problems), len(shown), width=2.6, height=2.6, sharex=True)
+    cells = dict.fromkeys((s.problem, s.law) for s in found)  # environments are not run under every law
+    leftmost = {problem: next(law for law in shown if (problem, law) in cells) for problem in problems}
+    lowest = {law: [problem for problem in problems if (problem, law) in cells][-1] for law in shown}
+    figure, axes = plotting.panels(len(problems), len(shown), width=2.6, height=2.6)
     for row, problem in enumerate(problems):
         for column, law in enumerate(shown):
             panel = axes[row][column]
-            here = {s.label: s for s in found if (s.problem, s.law) == (problem, law)}
-            if not here:  # environments are not run under every law
+            if (problem, law) not in cells:
                 panel.set_axis_off()
                 continue
-            _panel(panel, [here.get(label) for label in labels], labels if column == 0 else None)
+            here = {s.label: s for s in found if (s.problem, s.law) == (problem, law)}
+            _panel(panel, [here.get(label) for label in labels], labels if leftmost[problem] == law else None)
             panel.set_title(f"{problem}\n{IN_WORDS[law]}")
-            if row == len(problems) - 1:
+            if lowest[law] == problem:
                 panel.set_xlabel("time / time of afedpg")
     return figure  # type: ignore[no-any-return]
 
