@@ -234,6 +234,16 @@ def test_false_alone_ends_a_run_whoever_says_it(answer, gradients):
     assert (said.gradients, said.stopped) == (gradients, "Says" if gradients == 1 else "")
 
 
+def test_a_run_that_is_not_kept_asks_for_no_memory():
+    """Which may be nothing that could be copied."""
+
+    class Locked(Callback):
+        def to_tree(self):
+            raise NotImplementedError
+
+    assert train("quadratic", agents=1, iterations=2, callbacks=Locked()).gradients == 2
+
+
 @pytest.mark.parametrize("given", [None, (), []])
 def test_no_callback_is_none(given):
     assert train("quadratic", agents=1, iterations=2, callbacks=given).gradients == 2

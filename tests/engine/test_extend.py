@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from afedpg import EarlyStopping, Own, recompute, replay, resume, train
+from afedpg import Callback, EarlyStopping, Own, recompute, replay, resume, train
 from afedpg.cli import main
 from afedpg.config import Config
-from afedpg.errors import ConfigError
+from afedpg.errors import AfedpgError, ConfigError
 from afedpg.record.database import read_arrivals
 from afedpg.record.folder import open_run
 from afedpg.runs.extend import extend
@@ -87,6 +87,24 @@ def test_the_evaluation_at_an_end_is_none_of_the_longer_run(tmp_path, by):
     train("quadratic", **settings, **own, iterations=10, out=tmp_path / "run")
     longer = resume(tmp_path / "run", iterations=40, **own)
     assert (longer.stopped, longer.gradients, longer.sha256) == (whole.stopped, whole.gradients, whole.sha256)
+
+
+def test_neither_is_the_evaluation_at_an_end_that_failed(tmp_path):
+    """The goal's count has it when the callback fails; what is stored has not."""
+
+    class Fails(Callback):
+        def on_evaluation(self, event):
+            if event.gradients == 10:
+                raise AfedpgError("no room for the picture")
+
+    settings = {"agents": 1, "schedule": "constant", "evaluate_every": 4, "stop_at_evaluation": -1e9}
+    run, whole = tmp_path / "run", train("quadratic", **settings, iterations=40)
+    with pytest.raises(AfedpgError, match="no room for the picture after gradient 10 of 10; go on with: afedpg resume"):
+        train("quadratic", **settings, iterations=10, callbacks=Fails(), out=run)
+    assert resume(run).gradients == 10
+    longer = resume(run, iterations=40)
+    assert (longer.stopped, longer.gradients, longer.sha256) == (whole.stopped, whole.gradients, whole.sha256)
+    assert whole.gradients == 20  # five evaluations
 
 
 def test_in_real_time_too(tmp_path):

@@ -68,12 +68,13 @@ class Session:
         """Whoever made the federation closes it."""
         if tree is not None:
             self._take_up(tree)
-        result = None
+        result, memory = None, None
         try:
             self._begin(new=tree is None)
             self.engine.run(self._finished)
             self._settle()
-            memory = deepcopy(self._memory())  # of before the end: a longer run would make no evaluation here
+            if self.federation.recorder is not None:
+                memory = deepcopy(self._memory())  # of before the end: a longer run would make no evaluation here
             if self.federation.server.gradients > self.evaluated or not self.evaluations:
                 self._evaluate()
             self._look_again()
@@ -81,15 +82,22 @@ class Session:
             self.federation.finished = True
             result = self._result()
         except AfedpgError as error:
-            if self.engine.consistent and not self.federation.open_round:  # else the last checkpoint stands
-                self._checkpoint()
-            told = self._with_hint(error)
+            told = self._with_hint(self._store(error, memory))
             if told is error:
                 raise
             raise told from error
         finally:
             self.watchers.ended(result)
         return result
+
+    def _store(self, error: AfedpgError, memory: dict[str, Any] | None) -> AfedpgError:
+        """The run as this error leaves it; returns what is to be told."""
+        try:
+            if self.engine.consistent and not self.federation.open_round:  # else the last checkpoint stands
+                self._checkpoint(memory)
+        except BrokenPart as broken:  # no checkpoint can hold it; a part that broke before is the cause
+            return error if isinstance(error, BrokenPart) else broken
+        return error
 
     def _take_up(self, tree: dict[str, Any]) -> None:
         self.engine.from_tree(tree["engine"])
