@@ -174,6 +174,26 @@ def test_one_object_watches_several_runs_and_each_as_if_it_were_the_first():
         assert train("quadratic", **settings, seed=seed, callbacks=counts).gradients == 3
 
 
+def test_one_that_forgets_more_is_made_before_it_has_anything_to_forget():
+    class Log(EarlyStopping):
+        def __init__(self):
+            super().__init__(patience=2)
+            self.log = []
+
+        def forget(self):
+            super().forget()
+            self.log.clear()
+
+        def on_evaluation(self, event):
+            self.log.append(event.mean)
+            return super().on_evaluation(event)
+
+    log = Log()
+    for _ in range(2):
+        result = train("quadratic", **SMALL | {"iterations": 4}, callbacks=log)
+        assert len(log.log) == result.looks == 2
+
+
 def test_a_stored_run_brings_what_the_object_remembered_and_another_run_does_not(tmp_path):
     stored, without, counts = tmp_path / "stored", tmp_path / "without", Counts()
     assert train("quadratic", **SMALL, callbacks=StopAt(2), out=without).gradients == 2

@@ -309,6 +309,10 @@ class Notes(Tracker):
         self.opened: list[tuple[str, int]] = []
         self.sent: list[int] = []
 
+    def forget(self) -> None:
+        super().forget()
+        self.sent.append(0)
+
     def open(self, event: Any) -> None:
         self.opened.append((self.run_id, event.samples))
         self.run_id = self.run_id or str(len(self.opened))

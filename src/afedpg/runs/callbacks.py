@@ -81,7 +81,8 @@ class Callback:
     """
 
     def forget(self) -> None:
-        """Before `on_start` of a run that has nothing of it to take up: a new one, or one that was without it."""
+        """Drops what it remembers. Called before `on_start` of a run that stored nothing of this callback: of a new
+        run, or of one that had no such callback."""
 
     def on_start(self, event: Started) -> None:
         """Before the first gradient; in a resumed run after `from_tree`."""
@@ -130,9 +131,13 @@ class EarlyStopping(Callback):
         if not min_delta >= 0:
             raise ConfigError(f"callbacks: EarlyStopping: a min_delta of {min_delta}; at least 0 is needed")
         self.patience, self.min_delta, self.threshold = patience, min_delta, threshold
-        self.forget()
+        self._clear()
 
     def forget(self) -> None:
+        self._clear()
+
+    def _clear(self) -> None:
+        """Also for the constructor, which a subclass calls before it has what its own `forget` clears."""
         self._best, self._newest, self._waited = -math.inf, -math.inf, 0
 
     def on_evaluation(self, event: Evaluated) -> bool | None:

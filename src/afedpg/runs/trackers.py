@@ -49,9 +49,13 @@ class Tracker(Callback, ABC):
                 f"callbacks: {self.module} is not installed; install it with: pip install '{self.package}'"
             )
         self._agents = agents
-        self.forget()
+        self._clear()
 
     def forget(self) -> None:
+        self._clear()
+
+    def _clear(self) -> None:
+        """Also for the constructor, which a subclass calls before it has what its own `forget` clears."""
         self.run_id = ""  # by which the service knows the run; kept in the checkpoint
         self._windows, self._open = Windows(agents=self._agents), False
 
