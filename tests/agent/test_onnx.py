@@ -222,6 +222,32 @@ def test_a_module_of_ones_own_acts_in_the_graph_as_it_does_here(observations, ac
     assert np.ptp(expected, axis=0).max() > 0
 
 
+@pytest.mark.parametrize(
+    "train",
+    [
+        lambda self, mode=True: torch.nn.Module.train(self, True),
+        lambda self, batches: [self(batch) for batch in batches],
+        lambda self, mode=True: None,
+    ],
+    ids=["stays", "of batches", "nothing"],
+)
+def test_a_module_whose_train_is_its_own_has_no_dropout_in_the_graph(train):
+    class Mine(Own):
+        def __init__(self, *given):
+            super().__init__(*given)
+            self.drop = torch.nn.Dropout(0.5)
+
+        def _output(self, rows):
+            return self.out(self.drop(self.wide(rows)))
+
+    Mine.train = train
+    made = ModulePolicy(Mine(4, 5, False), ACTIONS["discrete"])
+    theta = np.random.default_rng(0).standard_normal(made.layout.size).astype(np.float32)
+    file = replace(file_of(BOX, ACTIONS["discrete"]), policy=made.describe(), layout=made.layout, theta=theta)
+    model = to_onnx(file, {}, "1.2", lambda observations, actions: Mine(4, 5, False))
+    assert "Dropout" not in {node.op_type for node in model.graph.node}
+
+
 def test_what_torch_cannot_export_is_one_line():
     class Odd(Own):
         def mode(self, rows):

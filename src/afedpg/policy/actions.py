@@ -21,7 +21,9 @@ class Wanted:
     choices: NDArray[np.int64] | None  # how many there are of each; None for a Box
 
     def fits(self, found: Any) -> bool:
-        if not isinstance(found, Tensor) or found.shape != (1, *self.shape) or found.is_complex():
+        if not isinstance(found, Tensor) or not _plain(found):
+            return False
+        if found.shape != (1, *self.shape) or found.is_complex():
             return False
         if found.is_floating_point() != (self.choices is None):  # 0.9 would be index 0
             return False
@@ -50,9 +52,17 @@ def wanted_of(space: Space[Any]) -> Wanted:
     return Wanted(space, (size,), nvec.astype(np.int64))
 
 
+def _plain(found: Tensor) -> bool:
+    """numpy can have its numbers."""
+    odd = found.is_nested or found.is_quantized
+    return not odd and found.layout == torch.strided and found.device.type == "cpu"
+
+
 def told(found: Any) -> str:
     """What came, in a few words."""
     if not isinstance(found, Tensor):
         return f"a {type(found).__name__}"
     kind = str(found.dtype).removeprefix("torch.")
+    if not _plain(found):
+        return f"a {kind} tensor that is not a dense one on the CPU"
     return f"{kind} {found.tolist()}" if found.numel() <= 4 else f"{kind} of shape {list(found.shape)}"

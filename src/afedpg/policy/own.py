@@ -48,6 +48,11 @@ class _Method(torch.nn.Module):
         self.module = module
         self._name = name
 
+    def train(self, mode: bool = True) -> _Method:
+        """What exporters call. It stops here: a `train` of the user's own may do anything."""
+        self.training = mode
+        return self
+
     def forward(self, *arguments: Any) -> Any:
         return getattr(self.module, self._name)(*arguments)
 
