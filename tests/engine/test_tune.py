@@ -137,7 +137,7 @@ def test_the_command_searches_and_its_preset_trains(
         ({"minutes": "1"}, "minutes: '1' is not of type float"),
         ({"preset": 5}, "preset: 5 is no path"),
         ({"workers": "2"}, "workers: '2' is not of type int"),
-        ({"workers": 0}, "workers: 0 is below 1"),
+        ({"workers": 0}, "workers: 0; at least 1 is needed"),
     ],
 )
 def test_what_is_of_another_type_is_one_line(tmp_path: Path, given: dict[str, Any], line: str) -> None:

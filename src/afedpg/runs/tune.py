@@ -20,7 +20,7 @@ import tomli_w
 
 from afedpg.config import Config
 from afedpg.errors import AfedpgError, ConfigError
-from afedpg.options import fit, place
+from afedpg.options import fit, place, whole
 from afedpg.parts import parse, write_values
 from afedpg.preset import load_preset
 from afedpg.record.disk import write_bytes
@@ -124,8 +124,8 @@ def tune(
     for name, given, kind in (("trials", trials, int), ("minutes", minutes, float)):
         if given is not None and not 0 < fit(name, given, kind) <= MOST:
             raise ConfigError(f"{name}: {given} is outside (0, {MOST}]")
-    if workers is not None and fit("workers", workers, int) < 1:
-        raise ConfigError(f"workers: {workers} is below 1")
+    if workers is not None:
+        workers = whole("workers", workers, 1)
     if "seed" in settings:
         raise ConfigError(f"seed: a search has seeds of its own, {SEEDS[0]} to {SEEDS[-1]}")
     fixed = {**(load_preset(task, preset) if preset is not None else {}), **settings}
@@ -147,11 +147,11 @@ class _Search:
         config = self._config({}, SEEDS[0])  # refuses now what makes no sense
         self._folder = folder or Path("tuned") / re.sub(r"[^A-Za-z0-9._-]", "_", f"{task}-{config.method}")
         self._spec = parse("estimator", config.agent.estimator)
-        whole = CLIPPED if self._spec.name == "clipped" and not self._spec.file else STEPS
+        searched = CLIPPED if self._spec.name == "clipped" and not self._spec.file else STEPS
         taken = {*fixed, *self._spec.values}
-        self.space = {name: values for name, values in whole.items() if name not in taken}
+        self.space = {name: values for name, values in searched.items() if name not in taken}
         if not self.space:
-            raise ConfigError(f"tune: {', '.join(whole)} are what is searched, and all of them are given")
+            raise ConfigError(f"tune: {', '.join(searched)} are what is searched, and all of them are given")
 
     def open(self) -> Any:
         """The study, which others of the same folder go on with."""
@@ -217,8 +217,8 @@ class _Search:
 class _Watch(Callback):
     """Tells a trial of its run's evaluations, and ends the run where they are below the others'."""
 
-    def __init__(self, trial: Any, place: int) -> None:
-        self._trial, self._step = trial, place * MOST
+    def __init__(self, trial: Any, number: int) -> None:
+        self._trial, self._step = trial, number * MOST  # the trial's runs, one after the other
         self.value, self.cut = 0.0, False
 
     def on_evaluation(self, event: Evaluated) -> bool:
