@@ -244,7 +244,7 @@ class RunSummary:
     total: int  # where the run ends
     last_return: float | None  # in training; `returns` says what that is
     seconds: float  # of the newest arrival, virtual in virtual time
-    state: str  # finished, running or interrupted
+    state: str  # finished, running, interrupted or damaged
     theta: dict[str, float | None] = field(default_factory=dict)  # its last evaluation, by kind
     unused: int = 0  # reports that were believed and not used
 
