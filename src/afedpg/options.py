@@ -14,6 +14,8 @@ from typing import Any
 
 from afedpg.errors import ConfigError
 
+MOST_DIGITS = 18  # int() refuses more than 4,300
+
 
 def option(
     default: Any,
@@ -70,13 +72,19 @@ def whole(name: str, value: Any, at_least: int) -> int:
     return number
 
 
+def digits(text: str) -> int | None:
+    """The number that 0 to 9 alone write; None of any other text, and of more digits than a setting has."""
+    return int(text) if text.isascii() and text.isdecimal() and len(text) <= MOST_DIGITS else None
+
+
 def place(name: str, value: Any) -> Path:
     """The same of a path."""
-    if not isinstance(value, (str, PathLike)):
+    path = fspath(value) if isinstance(value, (str, PathLike)) else None
+    if not isinstance(path, str):  # a PathLike may also stand for bytes
         raise ConfigError(f"{name}: {value!r} is no path")
-    if "\0" in str(fspath(value)):
+    if "\0" in path:
         raise ConfigError(f"{name}: {value!r} has a NUL in it, which no path may have")
-    return Path(value)
+    return Path(path)
 
 
 def fit(name: str, value: Any, hint: Any) -> Any:

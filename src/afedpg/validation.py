@@ -20,7 +20,7 @@ from afedpg.config import (
     options,
 )
 from afedpg.errors import ConfigError
-from afedpg.options import default_of
+from afedpg.options import default_of, digits
 
 SLOWEST = 1e-3  # bytes per second that messages can have in virtual time
 MOST_LAYERS, MOST_WEIGHTS = 32, 1 << 28  # of a network's hidden layers: an agent's machine must not be asked for more
@@ -140,8 +140,7 @@ def _check_timing(config: Config) -> None:
     _check_once("silent", timing.silent)
     for name, agents in named.items():
         for agent, seconds in agents.items():
-            known = agent.isdecimal() and int(agent) < config.agents
-            _require(known, f"{name}: there is no agent {agent}; agents are 0 to {config.agents - 1}")
+            check_agent(name, agent, config.agents)
             possible = 0 <= seconds < LONGEST_SECONDS
             _require(possible, f"{name}: {seconds} seconds; must be a time within 292 years, and not negative")
     for agent, seconds in timing.drop.items():
@@ -149,6 +148,18 @@ def _check_timing(config: Config) -> None:
     working = config.agents - len(set(timing.silent) | {int(agent) for agent in timing.drop})
     _require(len(set(timing.silent)) < config.agents, "silent: every agent is silent; nothing would ever arrive")
     _require(working > 0, "drop: every agent that answers leaves; the run could not end")
+
+
+def check_agent(setting: str, name: str, agents: int) -> None:
+    number = agent_number(name)
+    known = number is not None and number < agents
+    _require(known, f"{setting}: there is no agent {name:.32}; agents are 0 to {agents - 1}")
+
+
+def agent_number(name: str) -> int | None:
+    """None unless it is written as `str` writes it, by which its settings are found: 03 would be nobody's."""
+    number = digits(name)
+    return number if str(number) == name else None
 
 
 def _check_once(name: str, agents: tuple[int, ...]) -> None:
@@ -160,8 +171,7 @@ def _check_attack(config: Config) -> None:
     liars = set(config.attackers)
     _require(bool(config.attack) == bool(liars), "attack: say how with --attack NAME and who with --attackers 2,5")
     for agent in config.attackers:
-        known = 0 <= agent < config.agents
-        _require(known, f"attackers: there is no agent {agent}; agents are 0 to {config.agents - 1}")
+        check_agent("attackers", str(agent), config.agents)
     _check_once("attackers", config.attackers)
     _require(len(liars) < config.agents, "attackers: every agent lies; there is nothing to see")
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from os import PathLike
 from pathlib import Path
 
 import gymnasium
@@ -114,6 +115,8 @@ def test_the_command_line_takes_them(pole, capsys, tmp_path):
         ({"env_kwargs": {"agents": {"99999999999999": {}}}}, "env_kwargs: agents.99999999999999: sites are numbered"),
         ({"env_kwargs": [1]}, r"env_kwargs: \[1\] is not of type dict"),
         ({"env_kwargs": {"agents": {"\u00b2": {}}}}, "env_kwargs: there is no agent \u00b2"),
+        ({"env_kwargs": {"agents": {"\u0663": {}}}}, "env_kwargs: there is no agent \u0663; agents are 0 to 1"),
+        ({"env_kwargs": {"agents": {"9" * 5000: {}}}}, "env_kwargs: there is no agent 9{32}; agents are 0 to 1$"),
         ({"seed": "3"}, "seed: '3' is not of type int"),
         ({"kind": "determ"}, "kind: unknown 'determ'; choose from both, sampled, deterministic"),
         ({"kind": "Deterministic"}, "kind: unknown 'Deterministic'; choose from both, sampled, deterministic"),
@@ -140,6 +143,13 @@ def test_what_is_no_path_is_named(pole):
         train("quadratic", iterations=1, out="a\0b")
     with pytest.raises(ConfigError, match="out: 5 is no path"):
         train("quadratic", iterations=1, out=5)
+
+    class OfBytes(PathLike):
+        def __fspath__(self):
+            return b"run"
+
+    with pytest.raises(ConfigError, match=r"out: .*OfBytes object at .* is no path"):
+        train("quadratic", iterations=1, out=OfBytes())
 
 
 @pytest.mark.parametrize("workers", ["x", 2.5])

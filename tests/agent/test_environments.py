@@ -212,6 +212,33 @@ def test_environments_that_made_room_are_made_anew():
         environments.make(agent).close()
 
 
+@pytest.mark.parametrize("name", ["\u0663", "03", "+3", "4", "-1", "9" * 5000])
+def test_an_agent_is_named_as_its_settings_are_found(name):
+    """Another writing of 3 would be a table that nobody has, and no word of it."""
+    with pytest.raises(ConfigError, match=r"^env_kwargs: there is no agent .{1,32}; agents are 0 to 3$"):
+        train("CartPole-v1", **SHORT | {"agents": 4}, env_kwargs={"agents": {name: {"nonsense": 3}}})
+    for setting in ("late", "drop"):
+        with pytest.raises(ConfigError, match=rf"^{setting}: there is no agent .{{1,32}}; agents are 0 to 3$"):
+            train("quadratic", agents=4, iterations=1, **{setting: {name: 2.0}})
+
+
+def test_an_agents_number_that_is_no_text_is_one_line():
+    with pytest.raises(ConfigError, match=r"^env_kwargs: agents\.0: a int; name agents by text, as '0'$"):
+        train("CartPole-v1", **SHORT, env_kwargs={"agents": {0: {"nonsense": 3}}})
+
+
+def test_an_environment_that_cannot_be_watched_is_taken():
+    """`unwrapped` may be anything, also what no weak reference can be made to."""
+
+    class Core:
+        __slots__, spec = (), None
+
+    class Own(Walk):
+        unwrapped = Core()
+
+    assert train("walks", **SHORT, make_env=lambda agent: Own()).gradients == 6
+
+
 KINDS = dict.fromkeys(range(3), Walk)
 
 

@@ -400,6 +400,12 @@ def test_what_cannot_be_read_says_how_to_write_it(arguments, words, tmp_path, ca
     assert not (tmp_path / "run").exists()
 
 
+@pytest.mark.parametrize("port", ["", "x", "65536", "\u0663", "9" * 5000])
+def test_what_is_no_address_is_named(capsys, port, empty_folder):
+    command = ("agent", "quadratic", "--insecure", "--name", "a", "--connect", f"127.0.0.1:{port}")
+    assert refused(capsys, *command) == f"afedpg: connect: '127.0.0.1:{port}' is not HOST:PORT\n"
+
+
 @pytest.mark.parametrize(
     "words",
     [

@@ -139,6 +139,8 @@ def test_the_command_line(tmp_path, capsys, monkeypatch):
         ("7", "iterations: the run has 10 already, and 7 are not more"),
         ("-5", "iterations: '-5' is neither a number of iterations in all, as 300, nor one more, as \\+200"),
         ("many", "iterations: 'many' is neither"),
+        ("+\u0663", "iterations: '\\+\u0663' is neither"),
+        ("+" + "9" * 5000, r"iterations: '\+9{31}' is neither"),
     ],
 )
 def test_what_makes_no_sense_is_named(tmp_path, iterations, line):

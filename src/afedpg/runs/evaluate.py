@@ -27,6 +27,7 @@ from afedpg.runs.result import Which
 from afedpg.runs.stored import check_size, open_checked
 from afedpg.seeding import stream
 from afedpg.server.state import from_tree
+from afedpg.validation import agent_number
 
 if TYPE_CHECKING:
     from afedpg.agent.work import EnvironmentWorkload
@@ -57,8 +58,8 @@ class Elsewhere(NamedTuple):
         task = config.task if self.task is None else self.task
         kwargs = coerce(AgentConfig, {"env_kwargs": self.env_kwargs or {}})["env_kwargs"]
         tables = kwargs.get("agents", {})
-        numbers = [int(name) for name in tables if str(name).isdecimal()] if isinstance(tables, Mapping) else []
-        agents = max(numbers, default=config.agents - 1) + 1
+        numbers = [agent_number(str(name)) for name in tables] if isinstance(tables, Mapping) else []
+        agents = max((number for number in numbers if number is not None), default=config.agents - 1) + 1
         if agents > MOST_SITES:
             raise ConfigError(f"env_kwargs: agents.{agents - 1}: sites are numbered from 0 to {MOST_SITES - 1} at most")
         config = replace(config, task=task, agents=agents, agent=replace(config.agent, env_kwargs=kwargs))

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from afedpg.config import Config
 from afedpg.errors import ConfigError
+from afedpg.options import digits
 from afedpg.record import checkpoint
 from afedpg.record.database import read_notes
 from afedpg.runs.parts import Own, check_values
@@ -40,11 +41,12 @@ def extend(path: str | Path, iterations: int | str, own: Own = Own(), trust_code
 
 def _total(iterations: int | str, now: int) -> int:
     text = str(iterations)
-    if not text.removeprefix("+").isdecimal() or not text.isascii():
+    more = digits(text.removeprefix("+"))
+    if more is None:
         raise ConfigError(
-            f"iterations: '{text}' is neither a number of iterations in all, as 300, nor one more, as +200"
+            f"iterations: '{text:.32}' is neither a number of iterations in all, as 300, nor one more, as +200"
         )
-    total = now + int(text) if text.startswith("+") else int(text)
+    total = now + more if text.startswith("+") else more
     if total <= now:
         raise ConfigError(f"iterations: the run has {now} already, and {total} are not more; '+200' adds 200 to them")
     return total

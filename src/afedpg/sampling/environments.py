@@ -10,6 +10,7 @@ import math
 import warnings
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 from weakref import WeakValueDictionary
@@ -25,6 +26,7 @@ from afedpg.sampling.answers import Wrong, check_kind, opening, outcome
 from afedpg.sampling.physics import split_physics
 from afedpg.sampling.sites import Sites, make_sites
 from afedpg.sampling.spaces import Actions, Observations, actions_of, choices_of, observations_of
+from afedpg.validation import check_agent
 
 Environment = gymnasium.Env[Any, Any]
 MakeEnv = Callable[[int], Environment]
@@ -168,7 +170,8 @@ class Environments:
                 f"{setting}: agent {agent_id} got a {type(inner).__name__} that was given out before, and agents would "
                 "step one another's; make a new one at every call"
             )
-        self._made[id(inner)] = inner
+        with suppress(TypeError):  # one with __slots__ cannot be watched, and is taken as it is
+            self._made[id(inner)] = inner
 
     def compare_all(self) -> list[int]:
         """Makes every environment that differs from the others once, and so compares their spaces; returns the agents
@@ -333,8 +336,9 @@ def check_agents(settings: Mapping[str, Any], agents: int) -> None:
     if not isinstance(tables, Mapping) or not all(isinstance(table, Mapping) for table in tables.values()):
         raise ConfigError("env_kwargs: `agents` holds a table per agent, as in [agents.0]")
     for name in tables:
-        if not str(name).isdecimal() or int(name) >= agents:
-            raise ConfigError(f"env_kwargs: there is no agent {name}; agents are 0 to {agents - 1}")
+        if not isinstance(name, str):  # run.toml could not hold it
+            raise ConfigError(f"env_kwargs: agents.{name}: a {type(name).__name__}; name agents by text, as '0'")
+        check_agent("env_kwargs", name, agents)
 
 
 def too_long(agent_id: int, limit: int) -> ConfigError:

@@ -10,6 +10,7 @@ from pathlib import Path
 import grpc
 
 from afedpg.errors import ConfigError
+from afedpg.options import digits
 from afedpg.printable import of_peer
 
 AUTHORITY, CERTIFICATE, KEY = "authority.crt", "own.crt", "own.key"
@@ -56,10 +57,11 @@ def common_name(authenticated: Mapping[str, Sequence[bytes]]) -> str:
 
 
 def split_address(text: str, field: str) -> tuple[str, int]:
-    host, _, port = text.rpartition(":")
-    if not host or not port.isdecimal() or int(port) > 65535:
+    host, _, written = text.rpartition(":")
+    port = digits(written)
+    if not host or port is None or port > 65535:
         raise ConfigError(f"{field}: '{text}' is not HOST:PORT")
-    return host.removeprefix("[").removesuffix("]"), int(port)
+    return host.removeprefix("[").removesuffix("]"), port
 
 
 def require_loopback(host: str) -> None:
