@@ -30,6 +30,6 @@ class BrokenPart(AfedpgError):
 
 
 class FailedPart(BrokenPart):
-    """Its code may be right: memory was short, or a file could not be read or written."""
+    """The part's code may be right: memory was short, or a file could not be read or written."""
 
     exit_code = AfedpgError.exit_code

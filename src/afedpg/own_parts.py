@@ -68,7 +68,7 @@ def _may_pass(error: Exception) -> bool:
 
 def _place(error: Exception) -> str:
     """The innermost line outside of Python's library and installed packages: a user's, unless the part is installed.
-    None where the part does not take what it is given, as none of its lines ran.
+    Empty where the part does not take what it is given: none of its lines ran.
     """
     frames = traceback.extract_tb(error.__traceback__)
     own = [frame for frame in frames if not any(folder in frame.filename for folder in _INSTALLED)]
