@@ -237,6 +237,46 @@ def test_a_kept_report_that_is_never_used_gets_a_warning(caplog: pytest.LogCaptu
     assert result.seconds == 2 * whole.seconds
 
 
+def forgetting(given, memory, here):
+    """What was used stays among what is kept."""
+    memory.kept.append(given)
+    return Use(given.vector, list(memory.kept)) if len(memory.kept) > 1 else Keep()
+
+
+def dropping_and_keeping(given, memory, here):
+    memory.kept.append(given)
+    return Drop("late")
+
+
+def elsewhere() -> Take:
+    """In a variable of its own, where no checkpoint finds them."""
+    seen: list[Given] = []
+
+    def take(given, memory, here):
+        seen.append(given)
+        return Use(given.vector, list(seen))
+
+    return take
+
+
+@pytest.mark.parametrize(
+    ("answer", "said"),
+    [
+        (forgetting, "has a report in memory.kept that it used or dropped, which would count twice; remove it there"),
+        (dropping_and_keeping, "has a report in memory.kept that it used or dropped"),
+        (elsewhere(), "answered Use with a report that neither came now nor is in memory.kept; it may have been used"),
+    ],
+)
+def test_a_report_that_would_count_twice(answer: Take, said: str) -> None:
+    @dataclass(frozen=True)
+    class Mine(Aggregator):
+        def take(self, given, memory, here):
+            return answer(given, memory, here)
+
+    with pytest.raises(BrokenPart, match=f"^aggregator: Mine {said}"):
+        train("lq-bandit", agents=2, iterations=5, aggregator=Mine())
+
+
 BASE = "does not inherit from afedpg.server.aggregators.Aggregator"
 
 

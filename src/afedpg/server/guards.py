@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass
 from numbers import Integral, Real
 from typing import Any
@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from afedpg.errors import BrokenPart, ConfigError
-from afedpg.messages import Vector
+from afedpg.messages import TaskId, Vector
 from afedpg.own_parts import STORED, asked, check_part, is_own, read_only, why_not_stored
 from afedpg.server.aggregators import Aggregator, Drop, Given, Here, Keep, Memory, Use
 from afedpg.server.kernels import norm
@@ -59,7 +59,7 @@ class GuardedAggregator(Aggregator):
         return found
 
     def take(self, given: Given, memory: Memory, here: Here) -> Use | Keep | Drop:
-        kept = len(memory.kept)
+        known = {*_ids(memory.kept), given.report.task_id}
         shown = Given(given.report, read_only(given.vector), given.norm)
         answer = asked(self._whose, self.inner.take, shown, memory, self._reading(here))
         if not isinstance(answer, _ANSWERS):
@@ -72,18 +72,18 @@ class GuardedAggregator(Aggregator):
         if isinstance(answer, Use):
             answer = self._checked(answer, here)
         self._check_memory(memory, here, given.agent)
-        self._check_kept(kept if isinstance(answer, Drop) else kept + 1, memory, answer)
+        self._check_kept(known, memory, [given] if isinstance(answer, Drop) else _reports(answer))
         return answer
 
     def changed(self, memory: Memory, here: Here) -> Use | None:
-        kept = len(memory.kept)
+        known = _ids(memory.kept)
         answer = asked(self._whose, self.inner.changed, memory, self._reading(here))
         if answer is not None and not isinstance(answer, Use):
             raise BrokenPart(f"{self._whose}: changed answered {answer!r}, not Use or None")
         if answer is not None:
             answer = self._checked(answer, here)
         self._check_memory(memory, here)
-        self._check_kept(kept, memory, answer)
+        self._check_kept(known, memory, _reports(answer))
         return answer
 
     def _reading(self, here: Here) -> Here:
@@ -96,7 +96,7 @@ class GuardedAggregator(Aggregator):
         whose, reports, factors = self._whose, use.reports, use.factors
         if not isinstance(reports, list | tuple) or not reports or not all(isinstance(each, Given) for each in reports):
             raise BrokenPart(f"{whose} answered Use with other reports than a list of one Given or more")
-        if len(reports) > 1 and len({each.report.task_id for each in reports}) < len(reports):
+        if len(_ids(reports)) < len(reports):
             raise BrokenPart(f"{whose} answered Use with one report twice, which would count twice")
         length = _length(f"{whose} answered with", use.direction, here.theta)
         if factors is not None and len(factors) != len(here.groups):
@@ -128,16 +128,38 @@ class GuardedAggregator(Aggregator):
             if not isinstance(each, Given):
                 raise BrokenPart(f"{self._whose} put a {type(each).__name__} into memory.kept, not a Given")
 
-    def _check_kept(self, before: int, memory: Memory, answer: Use | Keep | Drop | None) -> None:
-        """Worth a warning, no more: one that has only each agent's newest report may be right to let go of others."""
-        used = len(answer.reports) if isinstance(answer, Use) else 0
-        if len(memory.kept) + used < before and not self._said:
+    def _check_kept(self, known: Set[TaskId], memory: Memory, done: Sequence[Given]) -> None:
+        """A report counts once: one that was used or dropped had just come or was kept, and is kept no longer.
+
+        One that vanishes is worth a warning, no more: who has only each agent's newest report may be right to let go of
+        others.
+        """
+        counted, kept = _ids(done), _ids(memory.kept)
+        if not counted <= known:
+            raise BrokenPart(
+                f"{self._whose} answered Use with a report that neither came now nor is in memory.kept; it may have "
+                "been used before, and would count twice"
+            )
+        if counted & kept:
+            raise BrokenPart(
+                f"{self._whose} has a report in memory.kept that it used or dropped, which would count twice; remove "
+                "it there, as with memory.kept.clear()"
+            )
+        if not known <= counted | kept and not self._said:
             self._said = True
             text = (
                 "%s keeps a report no longer that no Use had: it counts neither as a contribution nor as "
                 "unused; a report that is kept belongs into memory.kept until it is used, others are a Drop"
             )
             _log.warning(text, self._whose)
+
+
+def _ids(reports: Iterable[Given]) -> set[TaskId]:
+    return {each.report.task_id for each in reports}
+
+
+def _reports(answer: Use | Keep | Drop | None) -> Sequence[Given]:
+    return answer.reports if isinstance(answer, Use) else ()
 
 
 @dataclass(frozen=True)
