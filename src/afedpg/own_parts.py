@@ -40,6 +40,18 @@ def check_part(kind: str, part: Any, base: type) -> Any:
     return part
 
 
+def check_tuple(what: str, given: Any, of: type) -> tuple[Any, ...]:
+    """As a tuple. Where the comma after a single one is forgotten, Python makes that one of it, and no tuple."""
+    kind = type(given).__name__
+    if isinstance(given, of) or not isinstance(given, tuple | list):
+        one = repr(given) if isinstance(given, of) else f"{of.__name__}(...)"
+        raise ConfigError(f"{what} is a {kind}, not a tuple of {of.__name__}; a tuple of one is written ({one},)")
+    for entry in given:
+        if not isinstance(entry, of):
+            raise ConfigError(f"{what} has a {type(entry).__name__} in it, not {of.__name__} alone")
+    return tuple(given)
+
+
 def read_only(array: NDArray[Any]) -> NDArray[Any]:
     view = array.view()
     view.flags.writeable = False

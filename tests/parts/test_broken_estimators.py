@@ -124,6 +124,44 @@ def test_a_declaration_that_does_not_fit(estimator: Two, said: str, tmp_path: Pa
     assert not (tmp_path / "run").exists()
 
 
+class Declares(Estimator):
+    """What it is given."""
+
+    def __init__(self, scalars: Any = (), groups: Any = (), statistics: Any = None) -> None:
+        self.scalars, self.theirs, self.moments = scalars, groups, {} if statistics is None else statistics
+
+    def groups(self, tools):
+        return self.theirs
+
+    def statistics(self, tools):
+        return self.moments
+
+    def estimate(self, tools, state, task, rollout):
+        return {}, Contribution(np.zeros(tools.parameters))
+
+
+@pytest.mark.parametrize(
+    ("estimator", "said"),
+    [
+        (
+            Declares(scalars=(Scalar("fit", 0.0, 1.0))),
+            r"scalars is a Scalar, not a tuple of Scalar; a tuple of one is written "
+            r"\(Scalar\(name='fit', low=0.0, high=1.0\),\)$",
+        ),
+        (Declares(scalars="fit"), r"scalars is a str, not a tuple of Scalar; a tuple of one is written \(Scalar\("),
+        (Declares(scalars=("fit",)), "scalars has a str in it, not Scalar alone"),
+        (Declares(groups=Group("policy", P)), r"groups is a Group, not a tuple of Group; a .* \(Group\(name='policy'"),
+        (Declares(groups=None), "groups is a NoneType, not a tuple of Group"),
+        (Declares(groups=[Group("policy", P), ("value", 5)]), "groups has a tuple in it, not Group alone"),
+        (Declares(statistics=("fit", 1)), "statistics gave a tuple, not a dict of lengths"),
+    ],
+)
+def test_a_declaration_of_another_type(estimator: Declares, said: str, tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=f"^estimator: Declares: {said}"):
+        train("CartPole-v1", estimator=estimator, **SETTINGS, out=tmp_path / "run")
+    assert not (tmp_path / "run").exists()
+
+
 def test_a_state_that_begins_with_the_librarys_names(tmp_path: Path) -> None:
     estimator = Two(begin=(("noise_stream", np.ones(1)),))
     with pytest.raises(AfedpgError, match=r"^estimator: Two: start gave 'noise_stream' for the agent's state"):
@@ -263,7 +301,7 @@ class Fails(Estimator):
         return {}, Contribution(np.zeros(tools.parameters))
 
 
-@pytest.mark.parametrize("method", ["groups", "statistics", "initial", "start"])
+@pytest.mark.parametrize("method", ["check", "groups", "statistics", "initial", "start"])
 def test_a_declaration_that_fails(method: str, tmp_path: Path) -> None:
     with pytest.raises(
         BrokenPart, match=r"^estimator: Fails raised KeyError: 'sizes' \(.*test_broken_estimators.py, l"

@@ -20,7 +20,16 @@ from numpy.typing import NDArray
 from afedpg.agent.baselines.linear import Baseline, LinearBaseline, NoBaseline
 from afedpg.agent.baselines.mlp import MlpBaseline
 from afedpg.agent.compute.choice import build_kernels, uses_kernels
-from afedpg.agent.estimators.checks import answer_of, check_estimator, estimated, flat, groups_of, initial_of, started
+from afedpg.agent.estimators.checks import (
+    answer_of,
+    check_estimator,
+    estimated,
+    flat,
+    groups_of,
+    initial_of,
+    started,
+    statistics_of,
+)
 from afedpg.agent.estimators.estimator import Estimator, Tools
 from afedpg.agent.estimators.shipped import SHIPPED
 from afedpg.agent.scaling import LARGEST, RETURNS, discounted_returns, reward_scale
@@ -98,7 +107,7 @@ class EnvironmentWorkload:
         if self._works:
             self._prepare()
         _check(config, self.environments, self.estimator)
-        self.estimator.check(self._tools)
+        answer_of(self.estimator, self.estimator.check, self._tools)
 
     def _prepare(self) -> None:
         """Finds out now what cannot be had, and compiles."""
@@ -125,7 +134,7 @@ class EnvironmentWorkload:
         statistics = {OBSERVATIONS: self._tools.observations} if self._agent.scale_observations else {}
         statistics |= {RETURNS: 1} if self._agent.scale_rewards else {}
         estimator = self.estimator
-        statistics |= answer_of(estimator, estimator.statistics, self._tools)
+        statistics |= statistics_of(estimator, self._tools)
         groups = groups_of(estimator, self._tools)
         return Exchange(groups, estimator.scalars, statistics, late_fetch=estimator.late_fetch)
 

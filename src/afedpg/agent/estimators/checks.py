@@ -10,8 +10,8 @@ import numpy as np
 
 from afedpg.agent.estimators.estimator import Estimator, Tools
 from afedpg.errors import BrokenPart, ConfigError
-from afedpg.messages import AgentState, Contribution, Floats, Group, Task, Vector
-from afedpg.own_parts import STORED, asked, check_part, is_own, read_only, why_not_stored
+from afedpg.messages import AgentState, Contribution, Floats, Group, Scalar, Task, Vector
+from afedpg.own_parts import STORED, asked, check_part, check_tuple, is_own, read_only, why_not_stored
 from afedpg.sampling.gymnasium import SAMPLING
 from afedpg.sampling.rollout import Rollout
 
@@ -28,14 +28,15 @@ def answer_of(estimator: Estimator, method: Callable[..., T], *given: Any) -> T:
 
 def check_estimator(estimator: Any) -> Estimator:
     part: Estimator = check_part("estimator", estimator, Estimator)
+    check_tuple(f"{_whose(part)}: scalars", part.scalars, Scalar)
     return part
 
 
 def groups_of(estimator: Estimator, tools: Tools) -> tuple[Group, ...]:
     """Theta's parts, the policy first; none where theta is the policy."""
-    groups = tuple(answer_of(estimator, estimator.groups, tools))
-    names = [group.name for group in groups]
     whose = f"{_whose(estimator)}: groups"
+    groups = check_tuple(whose, answer_of(estimator, estimator.groups, tools), Group)
+    names = [group.name for group in groups]
     if groups and groups[0].size != tools.parameters:
         first = f"the first one, {names[0]}, has {groups[0].size} numbers"
         raise ConfigError(f"{whose}: {first}; the policy comes first and has {tools.parameters}")
@@ -45,6 +46,14 @@ def groups_of(estimator: Estimator, tools: Tools) -> tuple[Group, ...]:
         if group.kind not in _KINDS:
             raise ConfigError(f"{whose}: {group.name} is of the kind '{group.kind}'; choose from {', '.join(_KINDS)}")
     return groups
+
+
+def statistics_of(estimator: Estimator, tools: Tools) -> dict[str, int]:
+    """Names and lengths of the moments that come with every contribution."""
+    found = answer_of(estimator, estimator.statistics, tools)
+    if not isinstance(found, dict):
+        raise ConfigError(f"{_whose(estimator)}: statistics gave a {type(found).__name__}, not a dict of lengths")
+    return found
 
 
 def initial_of(estimator: Estimator, tools: Tools, groups: tuple[Group, ...], generator: np.random.Generator) -> Vector:
