@@ -43,6 +43,17 @@ def option(
     return field(default=default, metadata=metadata)
 
 
+def check_decorated(setting: str, kind: type) -> None:
+    """The options of a class become fields by its decorator alone; without it each of them is its own declaration."""
+    left = [key for part in kind.__mro__ for key, entry in vars(part).items() if isinstance(entry, dataclasses.Field)]
+    if left:
+        names = ", ".join(left)
+        raise ConfigError(
+            f"{setting}: {kind.__name__} declares {names} with option(...) and has no decorator; write "
+            "@dataclass(frozen=True) above the class"
+        )
+
+
 def default_of(entry: dataclasses.Field[Any]) -> Any:
     return entry.default_factory() if entry.default_factory is not dataclasses.MISSING else entry.default
 

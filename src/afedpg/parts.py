@@ -19,11 +19,12 @@ import types
 from collections.abc import Callable, Container, Iterator, Mapping
 from functools import cache
 from pathlib import Path
+from traceback import extract_tb
 from typing import Any, NamedTuple
 
 from afedpg.config import PARTS, Config
 from afedpg.errors import ConfigError
-from afedpg.options import coerce, hints_of
+from afedpg.options import check_decorated, coerce, hints_of
 from afedpg.printable import of_peer
 from afedpg.validation import check_entry
 
@@ -128,14 +129,21 @@ def values_of(part: Any) -> dict[str, Any]:
 
 def check_fields(kind: str, name: str, factory: Any, names: Container[str] | None = None) -> None:
     """Fields of a user's own class that were declared without `option(...)`: nobody can set them, and run.toml does not
-    have their values. Those with these names are refused, or all.
+    have their values. Those with these names are refused, or all. And that it is a dataclass, frozen, if it has any.
     """
+    if isinstance(factory, type):
+        check_decorated(kind, factory)
     for entry in dataclasses.fields(factory) if dataclasses.is_dataclass(factory) else ():
         if "help" not in entry.metadata and entry.init and (names is None or entry.name in names):
             how = f'{entry.name}: {_type_name(entry.type)} = option(DEFAULT, "what it is")'
             raise ConfigError(
                 f"{kind}: {name}: the field {entry.name} is no parameter; declare it as {how}, or as a ClassVar"
             )
+    if dataclasses.is_dataclass(factory) and not factory.__dataclass_params__.frozen:  # type: ignore[attr-defined]
+        raise ConfigError(
+            f"{kind}: {name} is a dataclass that can be written to, and a checkpoint has nothing of that; write "
+            "@dataclass(frozen=True)"
+        )
 
 
 def _type_name(hint: Any) -> str:
@@ -183,7 +191,9 @@ def _module(kind: str, path: str, source: bytes) -> types.ModuleType:
     try:
         exec(compile(source, path, "exec"), module.__dict__)
     except Exception as error:  # whatever a user's file raises, they want to know where
-        raise ConfigError(f"{kind}: {path} fails: {type(error).__name__}: {error}") from error
+        lines = [frame.lineno for frame in extract_tb(error.__traceback__) if frame.filename == path]
+        place = f" (line {lines[-1]})" if lines else ""  # a SyntaxError has its own
+        raise ConfigError(f"{kind}: {path} fails: {type(error).__name__}: {error}{place}") from error
     return module
 
 

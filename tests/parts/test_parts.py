@@ -153,7 +153,12 @@ def test_bounds_hold_for_every_number(number: float) -> None:
         (None, "Part", "cannot read"),
         ("Part = 1", "Part", "has no function or class 'Part'"),
         ("def part(): ...", "Part", "has no function or class 'Part'"),
-        ("1 / 0", "Part", "fails: ZeroDivisionError: division by zero"),
+        ("1 / 0", "Part", "fails: ZeroDivisionError: division by zero (line 1)"),
+        (
+            "import json\n\njson.loads('?')",
+            "Part",
+            "fails: JSONDecodeError: Expecting value: line 1 column 1 (char 0) (line 3)",
+        ),
         ("def :", "Part", "fails: SyntaxError"),
     ],
 )

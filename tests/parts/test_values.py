@@ -13,8 +13,9 @@ import tomli_w
 from hypothesis import given
 from hypothesis import strategies as st
 
-from afedpg import parts
+from afedpg import parts, train
 from afedpg.cli import main
+from afedpg.errors import ConfigError
 from afedpg.record import checkpoint
 
 CODE = """
@@ -153,3 +154,53 @@ def test_a_constant_is_no_field(place: Place) -> None:
     place.file.write_text(f"from dataclasses import field\nfrom typing import ClassVar\n{text}")
     assert place.train() == 0
     assert main(["replay", str(place.run)]) == 0
+
+
+UNDECORATED = """
+from dataclasses import dataclass
+from afedpg.config import option
+from afedpg.server.aggregators import Aggregator, Use
+
+class Part(Aggregator):
+    size: int = option(3, "how many")
+
+    def take(self, given, memory, here):
+        return Use(given.vector, [given])
+
+@dataclass(frozen=True)
+class Whole(Aggregator):
+    size: int = option(3, "how many")
+
+    def take(self, given, memory, here):
+        return Use(given.vector, [given])
+
+class Below(Whole):
+    more: int = option(3, "how many")
+"""
+
+
+@pytest.mark.parametrize(("name", "field"), [("Part", "size"), ("Below", "more")])
+def test_a_decorator_that_was_forgotten(
+    name: str, field: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "own.py"
+    file.write_text(UNDECORATED)
+    line = f"aggregator: {name} declares {field} with option(...) and has no decorator; write @dataclass(frozen=True) "
+    for words in (
+        ["parts", "aggregator", f"{file}:{name}"],
+        ["train", "lq-bandit", f"--aggregator={file}:{name}", f"--out={tmp_path}/run"],
+    ):
+        assert main(words) == 2
+        assert capsys.readouterr().err.startswith(f"afedpg: {line}")
+    part = parts.load("aggregator", str(file), name)
+    with pytest.raises(ConfigError, match=re.escape(line)):
+        train("lq-bandit", aggregator=part(), out=tmp_path / "run")
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_dataclass_that_could_be_written_to(tmp_path: Path) -> None:
+    file = tmp_path / "own.py"
+    file.write_text(UNDECORATED.replace("(frozen=True)", ""))
+    line = r"^aggregator: Whole is a dataclass that can be written to, .*; write @dataclass\(frozen=True\)$"
+    with pytest.raises(ConfigError, match=line):
+        parts.build("aggregator", f"{file}:Whole", {})

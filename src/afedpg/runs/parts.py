@@ -18,6 +18,7 @@ from afedpg.errors import ConfigError
 from afedpg.identity import identity
 from afedpg.imports import modules_in, place_of
 from afedpg.messages import Codec, Workload
+from afedpg.options import check_decorated
 from afedpg.preset import load_preset
 from afedpg.record import checkpoint
 from afedpg.record import folder as folders
@@ -194,6 +195,8 @@ def prepare(config: Config, own: Own) -> tuple[Workload, ServerRule, ServerState
 def parts_of(config: Config, own: Own, workers: int = 1) -> tuple[Workload, ServerRule]:
     one_thread()
     check_values(config)
+    for kind, part in own.parts().items():
+        check_decorated(kind, part if isinstance(part, type) else type(part))
     build = own.workload(config)
     if workers > 1:
         build.check_portable()
