@@ -139,7 +139,8 @@ def check_fields(kind: str, name: str, factory: Any, names: Container[str] | Non
             raise ConfigError(
                 f"{kind}: {name}: the field {entry.name} is no parameter; declare it as {how}, or as a ClassVar"
             )
-    if dataclasses.is_dataclass(factory) and not factory.__dataclass_params__.frozen:  # type: ignore[attr-defined]
+    declared = getattr(factory, "__dataclass_params__", None)
+    if declared is not None and not declared.frozen:
         raise ConfigError(
             f"{kind}: {name} is a dataclass that can be written to, and a checkpoint has nothing of that; write "
             "@dataclass(frozen=True)"

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from exercises import PARTS
 
 from afedpg import resume, train
 from afedpg.cli import main
@@ -115,10 +116,26 @@ ANSWERS: dict[str, tuple[Take, str]] = {
         lambda given, memory, here: Use(given.vector * np.nan, (given,), norm=given.norm), "is not finite",
     ),
     "factors": (
-        lambda given, memory, here: step_with(given)._replace(factors=[1.0, 0.5]), "with 2 factors for 1 groups",
+        lambda given, memory, here: step_with(given)._replace(factors=[1.0, 0.5]),
+        r"with the factors \[1.0, 0.5\], not one for each of 1 groups",
     ),
     "an infinite factor": (lambda given, memory, here: step_with(given)._replace(factor=np.inf), "is not finite"),
     "a group's factor": (lambda given, memory, here: step_with(given)._replace(factors=[np.nan]), "is not finite"),
+    "one factor": (
+        lambda given, memory, here: step_with(given)._replace(factors=0.5), "with the factors 0.5, not one for each",
+    ),
+    "factors of numpy's": (
+        lambda given, memory, here: step_with(given)._replace(factors=np.array([np.inf])), "is not finite",
+    ),
+    "a factor that is no number": (
+        lambda given, memory, here: step_with(given)._replace(factor=None), "a factor that is not finite",
+    ),
+    "scalars that are none": (
+        lambda given, memory, here: step_with(given)._replace(scalars=[1.0]), r"the scalars \[1.0\], not a dict of fin",
+    ),
+    "a scalar that is not finite": (
+        lambda given, memory, here: step_with(given)._replace(scalars={"fit": np.nan}), "not a dict of finite numbers",
+    ),
     "nobody works on": (
         lambda given, memory, here: Keep(task=False),
         r"Keep\(task=False\), so agent [01] would never work again; write waits = True in the class",
@@ -202,6 +219,9 @@ class Waiting(Hoard):
     def take(self, given, memory, here):
         memory.kept.append(given)
         return Keep(task=False)
+
+    def changed(self, memory, here):
+        return None
 
 
 def test_one_that_keeps_everything_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -320,6 +340,48 @@ def test_a_run_whose_aggregator_remembered_other_names_blames_it(tmp_path: Path)
         ConfigError, match=r"^aggregator: .*the checkpoint's aggregator remembers count, total, the one"
     ):
         resume(run, Own(aggregator=right))
+
+
+@dataclass(frozen=True)
+class Scores(Aggregator):
+    """Steps with other scalars than came with the reports."""
+
+    scalars: dict[str, float]
+
+    def take(self, given, memory, here):
+        return Use(given.vector, (given,), scalars=self.scalars)
+
+
+def test_scalars_that_lack_one_are_the_aggregators_fault() -> None:
+    file = f"{PARTS}/shared_value.py"
+    settings: dict[str, Any] = {"agents": 1, "iterations": 2, "steps": 16, "baseline": "linear"}
+    settings |= {"method": f"{file}:Mixed", "estimator": f"{file}:SharedValue"}
+    with pytest.raises(BrokenPart, match=r"^aggregator: Scores answered with the scalars fit and without explained, "):
+        train("CartPole-v1", aggregator=Scores({"fit": 1.0}), **settings)
+    train("CartPole-v1", aggregator=Scores({"explained": 1.0, "fit": 1.0}), **settings)
+
+
+@dataclass(frozen=True)
+class Unfair(Hoard):
+    weigh = "agent"
+
+
+class Alone(Aggregator):
+    waits = True
+    take = Waiting.take
+
+
+@pytest.mark.parametrize(
+    ("aggregator", "said"),
+    [
+        (Unfair(), "Unfair: weigh is 'agent'; choose from arrivals, agents"),
+        (Alone(), r"Alone has waits = True and no changed\(memory, here\)"),
+    ],
+)
+def test_a_declaration_that_is_none(aggregator: Aggregator, said: str, tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=f"^aggregator: {said}"):
+        train("lq-bandit", agents=2, aggregator=aggregator, out=tmp_path / "run")
+    assert not (tmp_path / "run").exists()
 
 
 class Trusting(Aggregator):

@@ -15,7 +15,7 @@ from exercises import PARTS
 from afedpg import train
 from afedpg.errors import BrokenPart, ConfigError, FailedPart
 from afedpg.server.rules import afedpg
-from afedpg.server.transforms import At, Chain, Direction, Stateless
+from afedpg.server.transforms import At, Chain, Direction, Normalize, Stateless
 
 BASE = "does not inherit from afedpg.server.aggregators.Aggregator"
 
@@ -53,12 +53,21 @@ def without_a_word(direction: Direction, at: At) -> Direction:
 @pytest.mark.parametrize(
     ("answer", "said"),
     [
-        (lambda direction, at: None, "its step gave None, not a Direction"),
-        (lambda direction, at: Direction(direction.vector[:2]), "its step gave a direction of 2 numbers, not of 4"),
-        (lambda direction, at: Direction([1.0] * 4), "its step gave a direction of list, not of float64 or float32"),
-        (lambda direction, at: Direction(direction.vector * np.nan), "its step at iteration 3 is not finite"),
-        (lambda direction, at: Direction(direction.vector * np.nan, norm=1.0), "its step at iteration 3 is not finite"),
-        (lambda direction, at: Direction(direction.vector, np.inf), "its step at iteration 3 is not finite"),
+        (lambda direction, at: None, "Odd.update gave a NoneType, not a Direction"),
+        (lambda direction, at: Direction(direction.vector[:2]), "Odd.update gave a direction of 2 numbers, not of 4"),
+        (lambda direction, at: Direction([1.0] * 4), "Odd.update gave a direction of list, not of float64 or float32"),
+        (
+            lambda direction, at: Direction(direction.vector * np.nan),
+            "Odd.update gave a direction that is not finite at iteration 3",
+        ),
+        (
+            lambda direction, at: Direction(direction.vector * np.nan, norm=1.0),
+            "Odd.update gave a direction that is not finite at iteration 3",
+        ),
+        (
+            lambda direction, at: Direction(direction.vector, np.inf),
+            "Odd.update gave a direction that is not finite at iteration 3",
+        ),
         (lambda direction, at: at.scalars["fit"], r"raised KeyError: 'fit' \(.*test_broken_rules.py, line \d+\)"),
         (lambda direction, at: np.linalg.inv(np.zeros((2, 2))), r"raised LinAlgError: .*test_broken_rules.py, line"),
         (lambda direction, at: json.loads("?"), r"raised JSONDecodeError: .*test_broken_rules.py, line \d+\)"),
@@ -70,6 +79,50 @@ def without_a_word(direction: Direction, at: At) -> Direction:
 def test_a_step_that_is_none(answer: Any, said: str) -> None:
     with pytest.raises(BrokenPart, match=f"^method: Rule.*{said}"):
         train("lq-bandit", agents=2, iterations=5, method=Rule(answer))
+
+
+@pytest.mark.parametrize(
+    ("answer", "said"),
+    [
+        (lambda direction, at: direction.vector, "Odd.update gave a ndarray, not a Direction"),
+        (lambda direction, at: Direction(direction.vector[:2]), "Odd.update gave a direction of 2 numbers, not of 4"),
+        (lambda direction, at: Direction(direction.vector, "1"), "Odd.update gave a direction that is not finite"),
+        (scaled_in_place, "writes to an array that it may only read"),
+    ],
+)
+@pytest.mark.parametrize("chain", [lambda part: Chain(Normalize(), part, Normalize()), lambda part: Chain(Chain(part))])
+def test_a_transform_in_a_chain_is_told_of_by_its_name(answer: Any, said: str, chain: Any) -> None:
+    def rule(alpha, eta):
+        return replace(afedpg(alpha, eta), step=chain(Odd(answer)))
+
+    with pytest.raises(BrokenPart, match=f"^method: rule.*{said}"):
+        train("lq-bandit", agents=2, iterations=5, method=rule)
+
+
+class Halves:
+    def update(self, direction, buffers, at):
+        return direction
+
+
+@pytest.mark.parametrize(
+    ("changed", "said"),
+    [
+        ({"mixing": 0.3}, r"mixing is a float, not a function of \(at\)"),
+        ({"eta": 0.3}, r"eta is a float, not a function of \(iteration, version\)"),
+        ({"alpha": 0.0}, r"alpha is a float, not a function of \(iteration, version\)"),
+        ({"broadcast": lambda at: 0.0}, r"broadcast.stretch is a NoneType, not a function of \(at\)"),
+        ({"scalars": ("fit")}, r"scalars is a str, not a tuple of str; a tuple of one is written \('fit',\)"),
+        ({"step": Halves()}, "its step, Halves, does not define buffers"),
+    ],
+)
+def test_a_field_of_a_rule_that_is_none(changed: dict[str, Any], said: str, tmp_path: Path) -> None:
+    """Told before the run begins, not at its first step."""
+    with pytest.raises(ConfigError, match=f"^method: <lambda>: {said}"):
+        train(
+            "lq-bandit", method=lambda alpha, eta: replace(afedpg(alpha, eta), **changed), agents=2,
+            out=tmp_path / "run",
+        )  # fmt: skip
+    assert not (tmp_path / "run").exists()
 
 
 def test_python_shows_the_whole_traceback_of_code_that_failed() -> None:
@@ -135,8 +188,8 @@ class Remembers(Stateless):
 @pytest.mark.parametrize(
     ("start", "said"),
     [
-        (None, "buffers gave None, not a dict of arrays by name"),
-        ({"steps": 0}, "buffers gave a int as '0.steps', not an array of numbers"),
+        (None, "Remembers.buffers gave None, not a dict of arrays by name"),
+        ({"steps": 0}, "Remembers.buffers gave a int as 'steps', not an array of numbers"),
     ],
 )
 def test_buffers_that_are_none(start: Any, said: str) -> None:

@@ -17,12 +17,13 @@ from numpy.typing import NDArray
 
 from afedpg.errors import BrokenPart, ConfigError
 from afedpg.messages import TaskId, Vector
-from afedpg.own_parts import STORED, asked, check_part, is_own, read_only, why_not_stored
+from afedpg.own_parts import STORED, asked, check_part, is_own, name_of, read_only, why_not_stored
 from afedpg.server.aggregators import Aggregator, Drop, Given, Here, Keep, Memory, Use
 from afedpg.server.kernels import norm
-from afedpg.server.transforms import At, Direction, Transform
+from afedpg.server.transforms import At, Chain, Direction, Transform
 
 _ANSWERS = (Use, Keep, Drop)
+_WEIGHTS = ("arrivals", "agents")
 _log = logging.getLogger("afedpg")
 
 
@@ -39,6 +40,13 @@ class GuardedAggregator(Aggregator):
         self.inner = inner
         self.waits, self.everyone, self.weigh, self.robust = inner.waits, inner.everyone, inner.weigh, inner.robust
         self._whose = f"aggregator: {type(inner).__name__}"
+        if self.weigh not in _WEIGHTS:
+            raise ConfigError(f"{self._whose}: weigh is {self.weigh!r}; choose from {', '.join(_WEIGHTS)}")
+        if self.waits and type(inner).changed is Aggregator.changed:
+            raise ConfigError(
+                f"{self._whose} has waits = True and no changed(memory, here): once an agent leaves, the others would "
+                "wait for it for ever; define it"
+            )
         self._arrays: frozenset[str] | None = None  # the names that its `start` gave
         self._said = False
         self._shown: tuple[Vector, Vector] | None = None  # theta, and the same to be read only
@@ -99,15 +107,31 @@ class GuardedAggregator(Aggregator):
         if len(_ids(reports)) < len(reports):
             raise BrokenPart(f"{whose} answered Use with one report twice, which would count twice")
         length = _length(f"{whose} answered with", use.direction, here.theta)
-        if factors is not None and len(factors) != len(here.groups):
-            raise BrokenPart(f"{whose} answered with {len(factors)} factors for {len(here.groups)} groups")
-        if not math.isfinite(use.factor * length) or not np.isfinite(1.0 if factors is None else factors).all():
+        if factors is not None and np.shape(factors) != (len(here.groups),):
+            raise BrokenPart(
+                f"{whose} answered with the factors {factors!r}, not one for each of {len(here.groups)} groups"
+            )
+        numbers = (use.factor, *(() if factors is None else factors))
+        if not all(map(_is_finite, numbers)) or not math.isfinite(use.factor * length):
             agents = ", ".join(str(each.agent) for each in reports[:9])
             raise BrokenPart(
                 f"{whose} answered with a direction or a factor that is not finite, at iteration {here.iteration}, of "
                 f"reports of agents {agents}, which are finite; look for a division by zero in it"
             )
+        if use.scalars is not None:
+            self._check_scalars(use.scalars, reports[0].report.scalars)
         return use._replace(norm=length)
+
+    def _check_scalars(self, given: Any, sent: Mapping[str, float]) -> None:
+        """They take the place of all that came with the reports, and a rule would look in vain for what is missing."""
+        if not isinstance(given, Mapping) or not all(map(_is_finite, given.values())):
+            raise BrokenPart(f"{self._whose} answered with the scalars {given!r}, not a dict of finite numbers by name")
+        if missing := sent.keys() - given.keys():
+            names = ", ".join(map(str, given)) or "none"
+            raise BrokenPart(
+                f"{self._whose} answered with the scalars {names} and without {', '.join(sorted(missing))}, which came "
+                "with the reports; what Use has takes the place of all of them"
+            )
 
     def _check_memory(self, memory: Memory, here: Here, agent_id: int | None = None) -> None:
         """A checkpoint must hold all of it, and a run that goes on must find the names that it expects."""
@@ -164,23 +188,39 @@ def _reports(answer: Use | Keep | Drop | None) -> Sequence[Given]:
 
 @dataclass(frozen=True)
 class GuardedStep:
-    """The transforms of a rule of the user's own."""
+    """A transform of the user's own, or a chain in a rule of theirs."""
 
     inner: Transform
     whose: str  # the rule's name, as a message begins
 
     def buffers(self, size: int) -> dict[str, Vector]:
-        return _started(f"{self.whose}: buffers", asked(self.whose, self.inner.buffers, size))
+        return _started(f"{self._name}.buffers", asked(self.whose, self.inner.buffers, size))
 
     def update(self, direction: Direction, buffers: Mapping[str, Vector], at: At) -> Direction:
         shown = direction._replace(vector=read_only(direction.vector))
         new = asked(self.whose, self.inner.update, shown, buffers, _reading(at))
+        gave = f"{self._name}.update gave"
         if not isinstance(new, Direction):
-            raise BrokenPart(f"{self.whose}: its step gave {new!r}, not a Direction")
-        length = _length(f"{self.whose}: its step gave", new.vector, direction.vector)
-        if not math.isfinite(new.factor * length):
-            raise BrokenPart(f"{self.whose}: its step at iteration {at.iteration} is not finite")
+            raise BrokenPart(f"{gave} a {type(new).__name__}, not a Direction")
+        length = _length(gave, new.vector, direction.vector)
+        if not _is_finite(new.factor) or not math.isfinite(new.factor * length):
+            raise BrokenPart(f"{gave} a direction that is not finite at iteration {at.iteration}")
         return Direction(new.vector, new.factor, length)
+
+    @property
+    def _name(self) -> str:
+        return f"{self.whose}: {name_of(self.inner)}"
+
+
+def guarded_step(step: Any, whose: str) -> GuardedStep:
+    """Each transform of the user's own in a chain, too: what the next one cannot read is no mistake of the next one."""
+    for method in ("buffers", "update"):
+        if not callable(getattr(step, method, None)):
+            raise ConfigError(f"{whose}: its step, {name_of(step)}, does not define {method}")
+    if type(step) is Chain:
+        held = (is_own(part) or isinstance(part, Chain) for part in step.parts)
+        step = Chain(*(guarded_step(part, whose) if own else part for part, own in zip(step.parts, held, strict=True)))
+    return GuardedStep(step, whose)
 
 
 @dataclass(frozen=True)
@@ -193,14 +233,17 @@ class GuardedNumber:
 
     def __call__(self, at: At) -> float:
         number = asked(self.whose, self.inner, _reading(at))
-        known = isinstance(number, Real) and math.isfinite(number)
-        if not known or (self.share and not 0 <= number <= 1):
+        if not _is_finite(number) or (self.share and not 0 <= number <= 1):
             asked_for = "a number from 0 to 1" if self.share else "a finite number"
             raise BrokenPart(f"{self.whose} gave {number!r} at iteration {at.iteration}, not {asked_for}")
         return float(number)
 
     def stretch(self, at: At) -> float:
         return self(at)
+
+
+def _is_finite(number: Any) -> bool:
+    return isinstance(number, Real) and math.isfinite(number)
 
 
 def _reading(at: At) -> At:

@@ -11,9 +11,9 @@ from dataclasses import dataclass, field, replace
 from afedpg.config import Config
 from afedpg.errors import ConfigError
 from afedpg.messages import Exchange, Group
-from afedpg.own_parts import asked, is_own, name_of
+from afedpg.own_parts import asked, check_tuple, is_own, name_of
 from afedpg.server.aggregators import Aggregator, All, Each
-from afedpg.server.guards import GuardedNumber, GuardedStep, guarded
+from afedpg.server.guards import GuardedNumber, guarded, guarded_step
 from afedpg.server.lookahead import Broadcast, LookAhead, SendTheta
 from afedpg.server.schedules import Schedule, schedules
 from afedpg.server.transforms import At, Chain, Mix, Normalize, RMSProp, Scale, Transform
@@ -122,16 +122,30 @@ def make_rule(
         if not isinstance(rule, ServerRule):
             raise ConfigError(f"method: {name} gave {rule!r}, not a ServerRule")
         if is_own(recipe):
-            whose = f"method: {name}"
-            rule = replace(
-                rule,
-                step=GuardedStep(rule.step, whose),
-                broadcast=GuardedNumber(rule.broadcast.stretch, f"{whose}: stretch"),
-                mixing=GuardedNumber(rule.mixing, f"{whose}: mixing", share=True),
-            )
+            rule = _guarded(rule, f"method: {name}")
         chosen = rule.aggregator if aggregator is None else aggregator
         return replace(rule, aggregator=guarded(chosen), exchange=exchange)
 
     rule = made(1)
     contributions = rule.aggregator.contributions(config.agents)
     return made(contributions) if contributions > 1 else rule
+
+
+def _guarded(rule: ServerRule, whose: str) -> ServerRule:
+    """What can be seen of its fields now is not left to the first step."""
+    functions = (
+        ("broadcast.stretch", getattr(rule.broadcast, "stretch", None), "(at)"),
+        ("mixing", rule.mixing, "(at)"),
+        ("alpha", whole if rule.alpha is None else rule.alpha, "(iteration, version)"),
+        ("eta", rule.eta, "(iteration, version)"),
+    )
+    for name, function, given in functions:
+        if not callable(function):
+            raise ConfigError(f"{whose}: {name} is a {type(function).__name__}, not a function of {given}")
+    return replace(
+        rule,
+        step=guarded_step(rule.step, whose),
+        broadcast=GuardedNumber(rule.broadcast.stretch, f"{whose}: stretch"),
+        mixing=GuardedNumber(rule.mixing, f"{whose}: mixing", share=True),
+        scalars=check_tuple(f"{whose}: scalars", rule.scalars, str),
+    )
