@@ -230,7 +230,9 @@ def test_an_agents_failure_stores_the_run_and_says_how_to_go_on(tmp_path, monkey
         return sample(self, theta, draw)
 
     monkeypatch.setattr(Quadratic, "sample", fails_once)
-    with pytest.raises(AfedpgError, match=f"out of luck after gradient 29 of 60; go on with: afedpg resume {tmp_path}"):
+    with pytest.raises(
+        AfedpgError, match=rf"out of luck \(after gradient 29 of 60\); go on with: afedpg resume {tmp_path}"
+    ):
         train("quadratic", **SMALL, out=tmp_path / "run")
     assert resume(tmp_path / "run").sha256 == whole.sha256
 

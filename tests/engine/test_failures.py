@@ -123,7 +123,7 @@ def test_who_is_refused_for_its_share_waits_for_the_slow_ones():
 
 def test_what_would_happen_again_is_not_offered_to_be_resumed(tmp_path):
     with pytest.raises(
-        AfedpgError, match=r"refused.* after gradient 0 of \d+; resuming would bring the same"
+        AfedpgError, match=r"refused.* \(after gradient 0 of \d+\); resuming would bring the same"
     ) as refused:
         train("quadratic", **SMALL, max_norm=1e-9, out=tmp_path / "run")
     assert "afedpg resume" not in str(refused.value)

@@ -266,7 +266,7 @@ def test_a_run_that_was_finished_meanwhile_is_given_up_with_one_line(caplog: pyt
 
 @mlflow_too
 def test_a_service_that_cannot_be_reached_ends_the_run_before_it_starts(tmp_path: Path) -> None:
-    with pytest.raises(AfedpgError, match=r"^MLflow: .* after gradient 0 of 24; go on with: afedpg resume run$"):
+    with pytest.raises(AfedpgError, match=r"^MLflow: .* \(after gradient 0 of 24\); go on with: afedpg resume run$"):
         train("quadratic", **SMALL, callbacks=[MlflowCallback("http://127.0.0.1:9")], out="run")
     assert resume("run").gradients == 24
 

@@ -114,7 +114,7 @@ def test_a_part_that_is_broken_ends_the_run_with_one_line(tmp_path: Path) -> Non
         train = federation.command("train", "CartPole-v1", *settings, *how)
         assert train.wait(100) == BrokenPart.exit_code
         _, *said = federation.log("train").splitlines()  # the first line is what the run needs
-        where = f"after gradient 0 of 6; correct its code, then go on with: afedpg resume {federation.run}"
+        where = f"(after gradient 0 of 6); correct its code, then go on with: afedpg resume {federation.run}"
         assert said == [f"afedpg: estimator: Part sent 29 numbers, theta has 30 {where}"]
         part.write_text(PART.replace("SHORT", "0"))
         assert federation.command("resume", federation.run).wait(100) == 0, federation.log("resume")

@@ -158,7 +158,7 @@ def test_an_answer_that_is_none(tmp_path: Path, name: str) -> None:
     with pytest.raises(BrokenPart, match=f"^aggregator: .*{said}") as caught:
         train("lq-bandit", agents=2, iterations=5, aggregator=Broken(answer), out=tmp_path / "run")
     assert "\n" not in str(caught.value)
-    assert "after gradient 3 of 10; correct its code, then go on with: afedpg resume" in str(caught.value)
+    assert " (after gradient 3 of 10); correct its code, then go on with: afedpg resume" in str(caught.value)
     folder = RunFolder(tmp_path / "run")
     assert checkpoint.names(folder.checkpoints) == [0]  # the one from the start: what was left half done is not stored
 
@@ -226,9 +226,11 @@ class Waiting(Hoard):
 
 def test_one_that_keeps_everything_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(virtual, "MOST_KEPT", 20)
-    with pytest.raises(AfedpgError, match="made no step of the last 41 events"):
+    with pytest.raises(
+        AfedpgError, match="no step was made of the last 41 events; check the aggregator Hoard, which keeps 39 reports"
+    ):
         train("lq-bandit", agents=2, iterations=5, aggregator=Hoard())
-    with pytest.raises(AfedpgError, match=r"no agent is left .*, and the aggregator, which keeps 2 reports"):
+    with pytest.raises(AfedpgError, match=r"no agent is left .*, and the aggregator Waiting, which keeps 2 reports"):
         train("lq-bandit", agents=2, iterations=5, aggregator=Waiting())
 
 

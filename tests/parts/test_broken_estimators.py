@@ -102,7 +102,7 @@ def test_an_answer_that_is_none(name: str, tmp_path: Path) -> None:
     with pytest.raises(BrokenPart, match=f"^estimator: Two:? {said}") as caught:
         train("CartPole-v1", estimator=Two(answer), **SETTINGS, out=tmp_path / "run")
     assert "\n" not in str(caught.value)
-    assert "after gradient 0 of 6; correct its code, then go on with: afedpg resume" in str(caught.value)
+    assert " (after gradient 0 of 6); correct its code, then go on with: afedpg resume" in str(caught.value)
 
 
 @pytest.mark.parametrize(

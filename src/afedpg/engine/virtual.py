@@ -23,6 +23,7 @@ from afedpg.engine.process import DeadEnd
 from afedpg.engine.timing import Timing
 from afedpg.errors import AfedpgError
 from afedpg.messages import AgentState, Event, Fetch, Join, Leave, Outcome, Rejected, Report, Task, TaskId, Workload
+from afedpg.own_parts import name_of
 from afedpg.record.states import stack_states, unstack_states
 from afedpg.server.state import statistics_from_tree, statistics_to_tree
 
@@ -89,8 +90,11 @@ class VirtualEngine:
 
     def _why_nobody_answers(self) -> str:
         why = "no agent is left that will ever answer; check --silent, --drop and the timing model"
-        kept = len(self.federation.server.memory.kept)
-        return f"{why}, and the aggregator, which keeps {kept} reports" if self.federation.open_round else why
+        return f"{why}, and {self._what_is_kept()}" if self.federation.open_round else why
+
+    def _what_is_kept(self) -> str:
+        aggregator, kept = self.federation.rule.aggregator, len(self.federation.server.memory.kept)
+        return f"the aggregator {name_of(aggregator)}, which keeps {kept} reports"
 
     def _happen(self) -> None:
         """One event. If the agent's work raises, nothing has changed and the run can be stored as it is."""
@@ -138,7 +142,7 @@ class VirtualEngine:
             self._count_refusal(outcome.rejected)
         self.kept += 1
         if self.kept > MOST_KEPT * self.agents:  # an aggregator that only ever keeps what agents send
-            raise DeadEnd(f"the aggregator made no step of the last {self.kept} events")
+            raise DeadEnd(f"no step was made of the last {self.kept} events; check {self._what_is_kept()}")
 
     def _count_refusal(self, rejected: Rejected) -> None:
         """The end, once everybody who is at work was refused: one whose report is yet to come may be believed."""

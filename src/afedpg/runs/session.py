@@ -203,7 +203,8 @@ class Session:
         recorder, server = self.federation.recorder, self.federation.server
         if recorder is None or isinstance(error, ConfigError) or f"afedpg resume {recorder.folder.path}" in str(error):
             return error
-        where = f"{error} after gradient {server.gradients} of {self.config.gradients}"
+        after = f"after gradient {server.gradients} of {self.config.gradients}"
+        where = f"{error} {after}" if isinstance(error, Interrupted) else f"{error} ({after})"
         if isinstance(error, DeadEnd):
             return DeadEnd(
                 f"{where}; resuming would bring the same until its cause is mended, or start again with other settings"

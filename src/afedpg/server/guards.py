@@ -39,7 +39,8 @@ class GuardedAggregator(Aggregator):
     def __init__(self, inner: Aggregator) -> None:
         self.inner = inner
         self.waits, self.everyone, self.weigh, self.robust = inner.waits, inner.everyone, inner.weigh, inner.robust
-        self._whose = f"aggregator: {type(inner).__name__}"
+        self.__name__ = type(inner).__name__  # what messages call it
+        self._whose = f"aggregator: {self.__name__}"
         if self.weigh not in _WEIGHTS:
             raise ConfigError(f"{self._whose}: weigh is {self.weigh!r}; choose from {', '.join(_WEIGHTS)}")
         if self.waits and type(inner).changed is Aggregator.changed:
