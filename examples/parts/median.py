@@ -16,6 +16,7 @@ class Median(Aggregator):
     """The median over agents of the last contribution of each, at every arrival."""
 
     least: int = option(3, "agents whose contributions a median is made of at least", at_least=1, at_most=1 << 20)
+    weigh = "agents"
 
     def vectors(self, agents):
         return agents
