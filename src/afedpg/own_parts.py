@@ -18,6 +18,7 @@ STORED = "an array of numbers"
 _PACKAGE = str(Path(__file__).parent) + os.sep
 _INSTALLED = ("site-packages", str(Path(traceback.__file__).parent) + os.sep, _PACKAGE)
 _READ_ONLY = "read-only"  # in what numpy says of a write to such an array
+_WRONG_PATHS = (FileNotFoundError, NotADirectoryError, IsADirectoryError)  # trying again brings the same
 
 
 def is_own(part: Any) -> bool:
@@ -75,6 +76,8 @@ def asked(whose: str, method: Callable[..., T], *given: Any) -> T:
 
 def _may_pass(error: Exception) -> bool:
     """torch's lack of memory is known by its name: this module does not import torch."""
+    if isinstance(error, _WRONG_PATHS):
+        return False
     return isinstance(error, MemoryError | OSError) or type(error).__name__ == "OutOfMemoryError"
 
 

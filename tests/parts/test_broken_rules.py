@@ -224,6 +224,18 @@ def test_a_method_that_fails() -> None:
         train("lq-bandit", agents=2, iterations=5, method=lambda alpha, eta: 1 / 0)
 
 
+def test_a_file_that_is_not_there_is_a_fault_of_the_code() -> None:
+    """It is not there the next time either: a service that started again would do so for ever."""
+
+    def fails(direction: Direction, at: At) -> Direction:
+        Path("/nonexistent/weights.npy").read_bytes()
+        return direction
+
+    with pytest.raises(BrokenPart, match="raised FileNotFoundError") as caught:
+        train("lq-bandit", agents=2, iterations=5, method=Rule(fails))
+    assert caught.value.exit_code == 3
+
+
 @pytest.mark.parametrize("error", [MemoryError("of 3 GiB"), OSError(5, "Input/output error")])
 def test_what_may_be_over_the_next_time_is_no_fault_of_the_code(error: Exception, tmp_path: Path) -> None:
     """A service is started again after exit code 1, and not after 3."""
