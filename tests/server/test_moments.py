@@ -14,7 +14,7 @@ from support import Fold, answer
 
 from afedpg.messages import Exchange, Leave, Moments, Revoke
 from afedpg.server.defences import Bounded, ClipCentred, Slots
-from afedpg.server.moments import Observed, Slot, merge, outliers, take, why_not
+from afedpg.server.moments import Observed, Slot, merge, outliers, take, together, why_not
 from afedpg.server.rules import afedpg
 from afedpg.server.schedules import Constant
 from afedpg.server.state import begin_with, from_tree, to_tree
@@ -268,6 +268,73 @@ def test_nobody_is_set_aside_for_what_rarely_changes_and_a_liar_is(seed, steps):
         assert observed.aside == frozenset()
     take(observed, shared, 7, Moments(float(steps), np.zeros(4), steps * np.array([1e6, 0, 0, 0])))
     assert observed.aside == {7}
+
+
+def seeing(*variances, count=1e6):
+    """Slots of agents that have observed as much as each other, with these variances of one quantity."""
+    return {
+        agent_id: Slot(99, Moments(count, np.zeros(2), count * np.array([variance, 1.0])))
+        for agent_id, variance in enumerate(variances)
+    }
+
+
+@pytest.mark.parametrize("count", [1e5, 1e6, 1e7])
+@pytest.mark.parametrize(
+    "others", [(0, 1), (0, 1, 1), (0, 0, 1, 1, 1, 1, 1), (0, 0, 0, 0, 0, 1, 1), (0, 0, 0, *[1] * 6)], ids=str
+)
+def test_one_liar_is_seen_where_others_see_no_change(others, count):
+    """Be they honest, or liars that help it."""
+    observed, shared, liar = Observed(), None, len(others)
+    for agent_id, slot in seeing(*others, 1e12, count=count).items():
+        shared = take(observed, shared, agent_id, slot.moments)
+    assert observed.aside == {liar}
+    assert (shared.m2 / shared.count <= 1).all()
+
+
+def test_who_feels_the_strongest_of_a_few_forces_is_in_until_the_others_have_had_time_to():
+    """A hundred times as strong, at one agent; three others have felt weaker ones."""
+    felt_by = [0, 0, 0, 0, 1e-4, 1e-4, 1e-4, 1]
+    assert outliers(seeing(*felt_by, count=25600)) == frozenset()
+    assert outliers(seeing(*felt_by, count=1e7)) == {7}
+
+
+def test_a_liar_that_says_little_does_not_shut_out_the_one_agent_that_feels_a_force():
+    assert outliers(seeing(0, 0, 0, 0, 0, 0, 1e-9, 1)) == frozenset()
+
+
+def test_who_is_set_aside_makes_nobody_elses_share_small():
+    """One liar says so many observations that of the other one, by its share, next to nothing would be seen."""
+    slots = seeing(1, 1, 1, 1, 1, 1, 1, 1, 1e9)
+    slots[9] = Slot(99, Moments(1e17, np.full(2, 1e9), np.zeros(2)))
+    assert outliers(slots) == {8, 9}
+
+
+liars_moments = st.builds(
+    lambda count, mean, variance: Moments(float(count), np.array([mean]), count * np.array([variance])),
+    st.integers(1, 10**12), st.sampled_from([0.0, 1e3, -1e9]),
+    st.one_of(st.sampled_from([0.0, 1e-11, 1e3]), st.floats(0, 1e18)),
+)  # fmt: skip
+
+
+@given(st.integers(3, 12), st.data())
+def test_few_liars_do_not_make_a_scale_much_larger_than_all_honest_ones(agents, data):
+    """Up to a quarter of the agents, or one, in any way; where more lie than one, most agents honestly see a change.
+
+    Two honest ones are enough against one liar.
+    """
+    liars = data.draw(st.integers(1, max(1, (agents - 1) // 4)), "liars")
+    least = 2 if liars == 1 else (agents + 1) // 2
+    still = data.draw(st.integers(0, agents - liars - least), "honest agents that see no change")
+    moving = agents - liars - still
+    variances = [0.0] * still + data.draw(st.lists(st.floats(0.5, 2), min_size=moving, max_size=moving))
+    counts = data.draw(st.lists(st.integers(10**7, 4 * 10**7), min_size=moving + still, max_size=moving + still))
+    parts = [Moments(float(n), np.zeros(1), n * np.array([v])) for n, v in zip(counts, variances, strict=True)]
+    parts += data.draw(st.lists(liars_moments, min_size=liars, max_size=liars), "lies")
+    observed = Observed({agent_id: Slot(99, part) for agent_id, part in enumerate(parts)})
+    observed.aside = outliers(observed.slots)
+    assert all(agent_id >= moving + still for agent_id in observed.aside)
+    shared = together(observed)
+    assert (shared.m2 / shared.count <= (1 + 31 * liars) * max(variances)).all()
 
 
 def test_nobody_is_an_outlier_alone():
