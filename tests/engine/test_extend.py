@@ -99,7 +99,7 @@ def test_neither_is_the_evaluation_at_an_end_that_failed(tmp_path):
 
     settings = {"agents": 1, "schedule": "constant", "evaluate_every": 4, "stop_at_evaluation": -1e9}
     run, whole = tmp_path / "run", train("quadratic", **settings, iterations=40)
-    with pytest.raises(AfedpgError, match="no room for the picture after gradient 10 of 10; go on with: afedpg resume"):
+    with pytest.raises(AfedpgError, match=r"no room for the picture \(after gradient 10 of 10\); go on with: afedpg r"):
         train("quadratic", **settings, iterations=10, callbacks=Fails(), out=run)
     assert resume(run).gradients == 10
     longer = resume(run, iterations=40)
