@@ -230,7 +230,7 @@ class Widens(Estimator):
 def test_states_that_no_checkpoint_could_hold(tmp_path: Path) -> None:
     said = (
         r"^estimator: 'table' of the agent's state is .* for agent 0 and .* for agent 1; it needs one type.*"
-        rf" after gradient \d+ of \d+; correct its code, then go on with: afedpg resume {tmp_path / 'run'}$"
+        rf" \(after gradient \d+ of \d+\); correct its code, then go on with: afedpg resume {tmp_path / 'run'}$"
     )
     with pytest.raises(AfedpgError, match=said):
         train("CartPole-v1", estimator=Widens(), **SETTINGS | {"iterations": 5}, out=tmp_path / "run")
