@@ -518,6 +518,12 @@ MUTANTS = [
     Mutant("a run folder is a run before it says where it listens", "record/folder.py",
            '{**files, "run.toml": tomli_w.dumps(document)}', '{"run.toml": tomli_w.dumps(document), **files}',
            "tests/record/test_folder.py run_toml"),
+    Mutant("a run folder is taken before its lock is", "record/folder.py",
+           "while not _try_lock(self._handle, fcntl.LOCK_EX):", "while False:",
+           "tests/record/test_folder.py processes"),
+    Mutant("what came into a folder before its lock was there is not seen", "record/folder.py",
+           "if not _is_unfinished(path, texts):\n                lock.release()",
+           "if False:\n                lock.release()", "tests/record/test_folder.py over_before"),
     # Parts of one's own.
     Mutant("a changed default is not noticed", "runs/parts.py",
            "if made.get(key) != values.get(key):", "if False:", VALUES),
@@ -700,8 +706,7 @@ MUTANTS = [
     # The command line.
     Mutant("alpha may be zero", "validation.py", "number > above", "number >= above", INPUT),
     Mutant("a run folder that exists is written over", "record/folder.py",
-           "if existed and not (path.is_dir() and all(entry.name in unfinished for entry in path.iterdir())):",
-           "if path.is_file():",
+           "return all(entry.name in left for entry in path.iterdir())", "return True",
            f"{INPUT} exists"),
     # The native kernels.
     Mutant("the clipped side has a slope", "agent/compute/objectives.py",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import multiprocessing
 import os
 import subprocess
@@ -19,7 +20,7 @@ from afedpg.cli import main
 from afedpg.config import Config, TimingConfig
 from afedpg.errors import AfedpgError, ConfigError
 from afedpg.messages import Arrival, Stats, TaskId
-from afedpg.record import folder
+from afedpg.record import checkpoint, folder
 from afedpg.record.database import Database
 from afedpg.record.folder import find_runs
 from afedpg.validation import check_applicable
@@ -36,7 +37,7 @@ def test_the_configuration_comes_back(tmp_path: Path) -> None:
     made = folder.create(tmp_path / "a" / "run", CONFIG)
     assert folder.open_run(made.path) == made
     assert made.config() == CONFIG
-    assert [path.name for path in made.path.iterdir()] == ["run.toml"]
+    assert sorted(path.name for path in made.path.iterdir()) == ["lock", "run.toml"]
 
 
 def test_a_stored_run_opens_with_settings_that_a_new_one_would_be_refused(tmp_path: Path) -> None:
@@ -86,8 +87,8 @@ def test_a_folder_with_a_run_toml_has_its_other_files(tmp_path: Path, monkeypatc
 
     monkeypatch.setattr(folder, "write_text", watched)
     folder.create(run, CONFIG, files)
-    assert seen == [[], ["one.json"], ["one.json", "two.json"]]
-    assert sorted(path.name for path in run.iterdir()) == ["one.json", "run.toml", "two.json"]
+    assert seen == [["lock"], ["lock", "one.json"], ["lock", "one.json", "two.json"]]
+    assert sorted(path.name for path in run.iterdir()) == ["lock", "one.json", "run.toml", "two.json"]
     (run / "run.toml").rename(run / ".run.toml.tmp")  # cut off in the middle
     assert folder.create(run, CONFIG, files).config() == CONFIG
     (run / "run.toml").unlink()
@@ -176,12 +177,102 @@ def test_two_processes_cannot_write_one_run(tmp_path: Path) -> None:
     assert [folder.summarize(run).state for run in find_runs(tmp_path)] == ["interrupted"]
 
 
+def _claim(place: Path, numbered: bool, numbers: list[int], meet: Any, said: Any) -> None:
+    """A process that makes a folder as soon as all the others do, once for each of `numbers`."""
+    for number in numbers:
+        meet.wait(60)
+        mine = replace(CONFIG, seed=os.getpid())
+        try:
+            with folder.claim(place / str(number), mine, {"one.json": "1"}, numbered) as lock:
+                said.put((number, lock.folder.path, mine.seed))
+                meet.wait(60)  # nobody goes on while others are at it: a run holds its lock until its end
+        except ConfigError as error:
+            said.put((number, str(error), None))
+            meet.wait(60)
+
+
+@pytest.mark.parametrize("numbered", [False, True], ids=["explicit", "default"])
+def test_of_any_number_of_processes_one_has_a_folder(tmp_path: Path, numbered: bool) -> None:
+    context = multiprocessing.get_context("spawn")
+    meet, said, count, rounds = context.Barrier(4), context.Queue(), 4, list(range(12))
+    crew = [context.Process(target=_claim, args=(tmp_path, numbered, rounds, meet, said)) for _ in range(count)]
+    for process in crew:
+        process.start()
+    heard = [said.get(timeout=120) for _ in range(count * len(rounds))]
+    for process in crew:
+        process.join(60)
+        assert process.exitcode == 0
+    for number in rounds:
+        have = {path: seed for at, path, seed in heard if at == number and seed is not None}
+        refused = [text for at, text, seed in heard if at == number and seed is None]
+        assert len(have) == (count if numbered else 1)
+        assert len(have) + len(refused) == count
+        assert all(text.startswith(f"out: {tmp_path / str(number)} exists; choose another --out") for text in refused)
+        beside = {tmp_path / (str(number) if nth == 1 else f"{number}-{nth}") for nth in range(1, count + 1)}
+        assert set(have) == (beside if numbered else {tmp_path / str(number)})
+        for path, seed in have.items():
+            assert folder.open_run(path).config().seed == seed
+            assert sorted(entry.name for entry in path.iterdir()) == ["lock", "one.json", "run.toml"]
+
+
+def test_who_waits_for_a_folder_that_is_given_up_makes_it_anew(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The lock it waited for is a file that is gone: it would keep nobody out."""
+    run, take, made = tmp_path / "run", folder.RunLock, []
+
+    def late(path: Path) -> folder.RunLock:
+        lock = take(path)
+        if not made:  # between its opening and its locking, the one before it failed and took the folder away
+            made.append(path)
+            (path / "lock").unlink()
+            path.rmdir()
+        return lock
+
+    monkeypatch.setattr(folder, "RunLock", late)
+    with folder.claim(run, CONFIG), pytest.raises(ConfigError, match="exists; choose another --out"):
+        folder.claim(run, CONFIG)
+    assert made
+
+
+def test_a_run_that_is_over_before_another_process_has_the_lock_stays(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run, take, made = tmp_path / "run", folder.RunLock, []
+
+    def late(path: Path) -> folder.RunLock:
+        if not made:
+            made.append(path)
+            folder.create(path, replace(CONFIG, seed=5))
+        return take(path)
+
+    monkeypatch.setattr(folder, "RunLock", late)
+    with pytest.raises(ConfigError, match="exists; choose another --out or `afedpg resume"):
+        folder.claim(run, CONFIG)
+    assert folder.open_run(run).config().seed == 5
+
+
+def test_processes_that_start_the_same_run_lose_none(tmp_path: Path) -> None:
+    """The default folders of a sweep: whatever an exit code of 0 tells of lies where it says."""
+    words = ["train", "quadratic", "--agents", "2", "--iterations", "20", "--json", "--eta"]
+    etas = ["0.01", "0.03", "0.1", "0.3"]
+    crew = [
+        subprocess.Popen([sys.executable, "-m", "afedpg", *words, eta], cwd=tmp_path, stdout=subprocess.PIPE, text=True)
+        for eta in etas
+    ]
+    told = [json.loads(process.communicate(timeout=120)[0]) for process in crew]
+    assert [process.returncode for process in crew] == [0] * len(etas)
+    first = "runs/quadratic-afedpg-seed0"
+    assert {one["out"] for one in told} == {first, *(f"{first}-{number}" for number in range(2, len(etas) + 1))}
+    for eta, one in zip(etas, told, strict=True):
+        run = folder.open_run(tmp_path / one["out"])
+        assert run.config().schedule.eta == float(eta)
+        _, tree = checkpoint.load_latest(run.checkpoints)
+        assert checkpoint.theta_sha256(tree["server"]["theta"]) == one["theta_sha256"]
+        assert folder.summarize(run).state == "finished"
+
+
 def test_default_paths_are_free_and_safe(tmp_path: Path) -> None:
-    names = []
-    for _ in range(3):
-        path = folder.default_path(tmp_path, CONFIG)
-        path.mkdir()
-        names.append(path.name)
+    path = folder.default_path(tmp_path, CONFIG)
+    names = [folder.claim(path, CONFIG, numbered=True).folder.path.name for _ in range(3)]
     assert names == ["quadratic-afedpg-seed0", "quadratic-afedpg-seed0-2", "quadratic-afedpg-seed0-3"]
     assert folder.default_path(tmp_path, replace(CONFIG, task="ALE/Pong-v5")).name == "ALE_Pong-v5-afedpg-seed0"
 

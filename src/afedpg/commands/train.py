@@ -55,7 +55,10 @@ def _train_one(options: argparse.Namespace, settings: dict[str, Any], several: b
     if several and options.out:
         out = out / f"seed{config.seed}"
     with Display(config, quiet=options.json) as display:
-        result = run(config, out=out, workers=options.workers, on_arrival=display, announce=display.announce)
+        result = run(
+            config, out=out, workers=options.workers, on_arrival=display, announce=display.announce,
+            numbered=not options.out,
+        )  # fmt: skip
     report(options, result)
 
 

@@ -174,9 +174,7 @@ class RunJob:
     def perform(self, out: Path, workers: int, progress: Progress) -> None:
         path, own, total = self.folder(out).path, self.settings.own(), self.gradients
         on_arrival = _fraction_of(total, progress)
-        if path.exists() and not (path / "run.toml").is_file():
-            shutil.rmtree(path)  # killed while it was being made: nothing in it yet
-        if path.exists():
+        if (path / "run.toml").is_file():
             resume(path, own, workers, on_arrival)
         else:
             run(self.settings.config, own, path, workers, on_arrival)

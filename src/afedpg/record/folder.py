@@ -6,8 +6,10 @@ run.toml holds no time and not its own place, so two runs that differ in one set
 from __future__ import annotations
 
 import contextlib
+import errno
 import fcntl
 import importlib.metadata
+import itertools
 import os
 import platform
 import re
@@ -36,7 +38,9 @@ DEPTH = 5  # of folders in folders that are searched for runs: sweeps, seeds, re
 _VERSIONS = "versions"
 T = TypeVar("T")
 
+_LOCK = "lock"
 _LOCK_PATIENCE = 0.3  # seconds; `is_written` holds the lock for microseconds to see whether it is free
+_TRIES = 100  # at a folder that somebody removes again, each time
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,7 +104,14 @@ class RunFolder:
 
     def lock(self) -> RunLock:
         """`with folder.lock():` around everything that writes; freed when the process ends, however it ends."""
-        return RunLock(self.path)
+        with contextlib.ExitStack() as on_failure:
+            try:
+                lock = on_failure.enter_context(RunLock(self.path))
+                lock.sign()
+            except OSError as error:
+                raise write_error(error, self.path / _LOCK, self.path) from error
+            on_failure.pop_all()
+        return lock
 
     def _document(self) -> dict[str, Any]:
         try:
@@ -119,25 +130,33 @@ def _of_0_1_0(document: dict[str, Any]) -> dict[str, Any]:
     return {**document, "agent": agent}
 
 
+class BeingWritten(AfedpgError):
+    """Another process holds the lock."""
+
+
 class RunLock:
     """Two processes writing one run would destroy it: the second is told so."""
 
     def __init__(self, run: Path) -> None:
-        self._run = run
-        self._handle = _open_lock(run)
+        self.folder = RunFolder(run)
+        self._handle = os.open(run / _LOCK, os.O_RDWR | os.O_CREAT, 0o644)
         deadline = time.monotonic() + _LOCK_PATIENCE
         while not _try_lock(self._handle, fcntl.LOCK_EX):
             if time.monotonic() > deadline:
                 owner = os.pread(self._handle, 20, 0).decode(errors="replace").strip() or "unknown"
                 os.close(self._handle)
-                raise AfedpgError(f"{run} is being written by another process ({owner}); wait for it or stop it first")
+                raise BeingWritten(f"{run} is being written by another process ({owner}); wait for it or stop it first")
             time.sleep(0.01)
-        try:
-            os.ftruncate(self._handle, 0)
-            os.pwrite(self._handle, str(os.getpid()).encode(), 0)
-        except OSError as error:
-            os.close(self._handle)
-            raise write_error(error, run / "lock", run) from error
+
+    def sign(self) -> None:
+        """For those who wait: who holds it."""
+        os.ftruncate(self._handle, 0)
+        os.pwrite(self._handle, str(os.getpid()).encode(), 0)
+
+    @property
+    def removed(self) -> bool:
+        """Whoever held it before gave the folder up: another process may make it anew, with a lock of its own."""
+        return os.fstat(self._handle).st_nlink == 0
 
     def release(self) -> None:
         if self._handle >= 0:
@@ -152,30 +171,101 @@ class RunLock:
 
 
 def create(path: Path, config: Config, files: Mapping[str, str] = MappingProxyType({})) -> RunFolder:
+    """As `claim`, for whoever takes the lock later."""
+    with claim(path, config, files) as lock:
+        return lock.folder
+
+
+def claim(
+    path: Path, config: Config, files: Mapping[str, str] = MappingProxyType({}), numbered: bool = False
+) -> RunLock:
     """A new run folder with its run.toml, and before that with these `files`, texts by name: a folder with a run.toml
-    has them all. One that exists is refused and left as it is, but for what a process left that was killed in here.
+    has them all. Its lock is taken before anything is written, so of any number of processes one has the folder.
+
+    One that exists is refused and left as it is, but for what a process left that was killed in here; with `numbered`
+    the run goes to the first of PATH-2, PATH-3, ... that is free instead.
     """
-    existed = os.path.lexists(path)  # of a name that is too long, Path.exists raises
-    unfinished = {*files, *(beside(path / name).name for name in (*files, "run.toml"))}
-    if existed and not (path.is_dir() and all(entry.name in unfinished for entry in path.iterdir())):
-        how = f"`afedpg resume {path}`" if (path / "run.toml").is_file() else "move it away"
-        raise ConfigError(f"out: {path} exists; choose another --out or {how}")
     document = {**config.to_dict(), _VERSIONS: current_versions()}
+    texts = {**files, "run.toml": tomli_w.dumps(document)}
+    for number in itertools.count(1):
+        place = path if number == 1 else path.with_name(f"{path.name}-{number}")
+        try:
+            lock = _claim(place, texts, config)
+        except OSError as error:
+            if is_full(error):
+                raise AfedpgError(f"disk full: cannot create {place}, free space or choose another --out") from error
+            raise ConfigError(f"out: cannot create {place}: {error.strerror}; choose another --out") from error
+        if lock is not None:
+            return lock
+        if not numbered:
+            break
+    how = "move it away"
+    if (path / "run.toml").is_file():
+        how = f"`afedpg resume {path}`"
+    elif _is_locked(path):
+        how = "wait for the process that is making it"
+    raise ConfigError(f"out: {path} exists; choose another --out or {how}")
+
+
+def _claim(path: Path, texts: Mapping[str, str], config: Config) -> RunLock | None:
+    """None where it exists."""
+    for _ in range(_TRIES):
+        made = _make_folder(path)
+        try:
+            if not _is_unfinished(path, texts):
+                return None
+            lock = RunLock(path)
+        except BeingWritten:
+            return None
+        except FileNotFoundError:  # whoever made it failed, and took it away
+            continue
+        except OSError:
+            if made:
+                _remove(path)
+            raise
+        try:
+            if lock.removed:
+                lock.release()
+                continue
+            if not _is_unfinished(path, texts):
+                lock.release()
+                return None
+            lock.sign()
+            for name, text in texts.items():
+                write_text(path / name, text)
+            remember(config)
+        except BaseException:
+            with contextlib.suppress(OSError):
+                for name in (*texts, _LOCK):
+                    (path / name).unlink(missing_ok=True)
+            if made:
+                _remove(path)
+            lock.release()
+            raise
+        return lock
+    raise OSError(errno.EBUSY, "somebody removes it again and again")
+
+
+def _make_folder(path: Path) -> bool:
+    """Whether this call made it."""
     try:
-        path.mkdir(parents=True, exist_ok=True)
-        for name, text in {**files, "run.toml": tomli_w.dumps(document)}.items():
-            write_text(path / name, text)
-        remember(config)
-    except OSError as error:
-        with contextlib.suppress(OSError):
-            for name in (*files, "run.toml"):
-                (path / name).unlink(missing_ok=True)
-            if not existed:
-                path.rmdir()
-        if is_full(error):
-            raise AfedpgError(f"disk full: cannot create {path}, free space or choose another --out") from error
-        raise ConfigError(f"out: cannot create {path}: {error.strerror}; choose another --out") from error
-    return RunFolder(path)
+        path.mkdir(parents=True)
+    except FileExistsError:
+        return False
+    return True
+
+
+def _remove(path: Path) -> None:
+    with contextlib.suppress(OSError):  # somebody else is in it already
+        path.rmdir()
+
+
+def _is_unfinished(path: Path, texts: Mapping[str, str]) -> bool:
+    """It holds no more than a process may have left that was killed while it made this folder."""
+    if not path.is_dir() and os.path.lexists(path):
+        return False
+    left = {_LOCK, *texts, *(beside(path / name).name for name in texts)} - {"run.toml"}
+    return all(entry.name in left for entry in path.iterdir())
 
 
 def open_run(path: Path, setting: str = "run") -> RunFolder:
@@ -190,13 +280,8 @@ def open_run(path: Path, setting: str = "run") -> RunFolder:
 
 
 def default_path(runs: Path, config: Config) -> Path:
-    """runs/TASK-METHOD-seedS, or the first of ...-2, ...-3 that is free."""
-    name = re.sub(r"[^A-Za-z0-9._-]", "_", f"{config.task}-{config.method}-seed{config.seed}")
-    path, count = runs / name, 1
-    while path.exists():
-        count += 1
-        path = runs / f"{name}-{count}"
-    return path
+    """runs/TASK-METHOD-seedS"""
+    return runs / re.sub(r"[^A-Za-z0-9._-]", "_", f"{config.task}-{config.method}-seed{config.seed}")
 
 
 def current_versions() -> dict[str, str]:
@@ -300,13 +385,6 @@ def summarize(run: RunFolder) -> RunSummary:
     )  # fmt: skip
 
 
-def _open_lock(run: Path) -> int:
-    try:
-        return os.open(run / "lock", os.O_RDWR | os.O_CREAT, 0o644)
-    except OSError as error:
-        raise write_error(error, run / "lock", run) from error
-
-
 def _try_lock(handle: int, kind: int) -> bool:
     try:
         fcntl.flock(handle, kind | fcntl.LOCK_NB)
@@ -317,7 +395,7 @@ def _try_lock(handle: int, kind: int) -> bool:
 
 def _is_locked(run: Path) -> bool:
     try:
-        handle = os.open(run / "lock", os.O_RDONLY)
+        handle = os.open(run / _LOCK, os.O_RDONLY)
     except OSError:
         return False
     try:

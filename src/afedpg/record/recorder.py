@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -18,7 +19,7 @@ from afedpg.record import checkpoint, tensors
 from afedpg.record.agreement import SETTINGS, settings_of
 from afedpg.record.database import GIVEN_UP, Database, read_evaluations
 from afedpg.record.disk import write_error
-from afedpg.record.folder import RunFolder, RunLock
+from afedpg.record.folder import RunFolder, RunLock, claim
 from afedpg.record.journal import Journal
 from afedpg.record.tensorboard import TensorBoard
 from afedpg.record.windows import window_of
@@ -46,11 +47,11 @@ class Recorder:
         at = position or Position()
         self.folder = folder
         self._config = config.record
-        self._settings = settings_of(folder.config())  # as run.toml has them, whatever this machine makes of them
         self._lock = lock or folder.lock()
         self._checkpointed_at = time.monotonic()
         self._checkpointed_bytes = 0
         try:
+            self._settings = settings_of(folder.config())  # as run.toml has them, whatever this machine makes of them
             self.journal = Journal(folder.journal, at.sequence, keep_all=config.record.keep_reports)
             self._live = config.engine != "virtual"  # needs its journal to go on; virtual time computes again
             self.database = Database(folder.database, self._journalled if self._live else None)
@@ -63,6 +64,14 @@ class Recorder:
         except BaseException:
             self._lock.release()
             raise
+
+    @classmethod
+    def new(
+        cls, path: Path, config: Config, files: Mapping[str, str] = MappingProxyType({}), numbered: bool = False
+    ) -> Recorder:
+        """Of a run folder that it makes; the lock is held from before its first file on. As of `folder.claim`."""
+        lock = claim(path, config, files, numbered)
+        return cls(lock.folder, config, lock=lock)
 
     def record(self, outcome: Outcome, iteration: int, seconds: float, sequence: int | None = None) -> None:
         """What an event of the journal did; the newest, unless its number is given."""

@@ -24,7 +24,6 @@ from afedpg.engine.stall import Stall
 from afedpg.engine.trace import TraceWriter
 from afedpg.messages import Evaluation, Outcome, Restart, Workload
 from afedpg.record import checkpoint
-from afedpg.record import folder as folders
 from afedpg.record import journal as journals
 from afedpg.record.database import read_counts, read_notes
 from afedpg.record.folder import RunFolder
@@ -99,10 +98,12 @@ def new_parts(config: Config, own: Own, on_arrival: OnArrival | None) -> Parts:
     return Parts(config, own, workload, federation, None, 0.0)
 
 
-def keep_record(parts: Parts, out: Path | None, files: Mapping[str, str] = MappingProxyType({})) -> None:
-    """Last before it starts: a run that cannot start leaves no folder behind. `files`: as of `folders.create`."""
+def keep_record(
+    parts: Parts, out: Path | None, files: Mapping[str, str] = MappingProxyType({}), numbered: bool = False
+) -> None:
+    """Last before it starts: a run that cannot start leaves no folder behind. As of `Recorder.new`."""
     if out is not None:
-        parts.federation.recorder = Recorder(folders.create(out, parts.config, files), parts.config)
+        parts.federation.recorder = Recorder.new(out, parts.config, files, numbered)
 
 
 def restored_parts(stored: StoredRun, config: Config) -> Parts:

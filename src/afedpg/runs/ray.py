@@ -27,7 +27,7 @@ def run_ray(new: NewRun) -> Result:
     parts = new_parts(_on_server(config), new.own, new.on_arrival)._replace(config=config)
     cost = _cost(config, parts.workload, parts.federation.rule)
     with cluster(config, parts.workload):
-        keep_record(parts, new.out)
+        keep_record(parts, new.out, numbered=new.numbered)
         new.announce(cost)
         return serve(parts, build)
 

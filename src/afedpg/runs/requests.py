@@ -23,6 +23,7 @@ class NewRun:
     out: Path | None = None  # without it nothing is kept on the disk
     on_arrival: OnArrival | None = None
     announce: Callable[[Cost], None] = lambda cost: None  # what it needs, before it begins
+    numbered: bool = False  # where `out` exists, the first free one of OUT-2, OUT-3, ...
 
 
 @dataclass(frozen=True)

@@ -84,7 +84,7 @@ def run_server(new: NewRun, place: Place, on_port: OnPort = lambda port: None, w
     cost = check_memory(new.config, parts.workload, parts.federation.rule, 1)
 
     def begin(port: int) -> None:
-        keep_record(parts, new.out, {PLACE: place.to_json(port)})
+        keep_record(parts, new.out, {PLACE: place.to_json(port)}, new.numbered)
         new.announce(cost)
 
     return _serve(parts, place, begin, on_port, watchers)

@@ -146,11 +146,14 @@ def run(
     on_arrival: OnArrival | None = None,
     announce: Callable[[Cost], None] = lambda cost: None,
     until: int | None = None,
+    numbered: bool = False,
 ) -> Result:
-    """A new run of a validated configuration; `until` ends it after so many gradients, as `replay` does."""
+    """A new run of a validated configuration; `until` ends it after so many gradients, as `replay` does. Where `out`
+    exists, it is refused, or with `numbered` the run goes to OUT-2, OUT-3, ...
+    """
     spawn.reached()
     workers = _check_workers(config, own, workers)
-    new = NewRun(config, own, out, on_arrival, announce)
+    new = NewRun(config, own, out, on_arrival, announce, numbered)
     if config.engine == "ray":
         from afedpg.runs.ray import run_ray
 

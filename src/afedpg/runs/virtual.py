@@ -18,7 +18,6 @@ from afedpg.errors import ConfigError
 from afedpg.messages import Float32, Vector, Workload
 from afedpg.parts import build
 from afedpg.record import checkpoint
-from afedpg.record import folder as folders
 from afedpg.record.loss import check_rows, check_start, never_written
 from afedpg.record.recorder import Position, Recorder
 from afedpg.runs.parts import Own, parts_of, start_state
@@ -40,7 +39,7 @@ def run_virtual(new: NewRun, workers: int, until: int | None) -> Result:
     federation = Federation(rule, server, None, new.on_arrival, Limits.of(config))
     with Interruption().watched() as interruption, closing(federation):
         if new.out is not None:  # last: a run that cannot start leaves no folder behind
-            federation.recorder = Recorder(folders.create(new.out, config), config)
+            federation.recorder = Recorder.new(new.out, config, numbered=new.numbered)
         new.announce(cost)
         return _session(config, own, workload, federation, workers, None, until, timing, interruption)
 
