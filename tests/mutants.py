@@ -518,7 +518,7 @@ MUTANTS = [
     Mutant("a run folder is a run before it says where it listens", "record/folder.py",
            '{**files, "run.toml": tomli_w.dumps(document)}', '{"run.toml": tomli_w.dumps(document), **files}',
            "tests/record/test_folder.py run_toml"),
-    Mutant("a run folder is taken before its lock is", "record/folder.py",
+    Mutant("a run folder is taken before its lock is", "record/lock.py",
            "while not _try_lock(self._handle, fcntl.LOCK_EX):", "while False:",
            "tests/record/test_folder.py processes"),
     Mutant("what came into a folder before its lock was there is not seen", "record/folder.py",

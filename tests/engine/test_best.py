@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from dataclasses import replace
 from functools import partial
 
@@ -154,3 +155,37 @@ def test_without_an_evaluation_there_is_no_best(tmp_path):
         load_policy(tmp_path / "run", which="best")
     with pytest.raises(ConfigError, match="has no best theta: none was evaluated yet; use last"):
         evaluate_run(tmp_path / "run", 1, which="best")
+
+
+def test_a_run_without_a_checkpoint_in_training_passes_nothing_off_as_trained(tmp_path, capsys, caplog):
+    """As kill -9 leaves it before its first 30 seconds are over."""
+    run, kept = tmp_path / "a run", tmp_path / "kept"
+    at_first = []
+
+    def keep(arrival, seconds, theta):
+        if not at_first:
+            at_first.append(arrival)
+            shutil.copytree(run, kept)
+
+    settings = {"agents": 2, "iterations": 3, "steps": 32, "checkpoint_seconds": 1000}
+    train("CartPole-v1", **settings, out=run, on_arrival=keep)
+    for name in ("checkpoints", "policy.safetensors", "best.safetensors"):
+        shutil.rmtree(run / name) if (run / name).is_dir() else (run / name).unlink()
+        if (kept / name).exists():
+            (kept / name).rename(run / name)
+    assert repr(load_policy(run)) == "LoadedPolicy(CartPole-v1: last theta, after iteration 0)"
+    warning = f"{run}: this is the theta that the run began with, before its 6 gradients: a later checkpoint was never"
+    for words in (["evaluate", str(run), "--episodes", "2"], ["export", str(run), str(tmp_path / "policy.onnx")]):
+        caplog.clear()
+        assert main(words) == 0
+        assert capsys.readouterr().out.startswith("last theta, after iteration 0")
+        assert caplog.messages == [f"{warning} written; go on with: afedpg resume '{run}'"]
+    caplog.clear()
+    train("CartPole-v1", agents=2, iterations=1, steps=32, from_run=str(run))
+    assert caplog.messages[0].startswith(warning)
+    for words in (["replay", str(run)], ["replay", str(run), "--recompute"]):
+        assert main(words) == 1
+        assert (
+            "no gradient lies between its first checkpoint and its newest; go on with: afedpg resume '"
+            in capsys.readouterr().err
+        )

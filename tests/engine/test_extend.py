@@ -99,7 +99,9 @@ def test_neither_is_the_evaluation_at_an_end_that_failed(tmp_path):
 
     settings = {"agents": 1, "schedule": "constant", "evaluate_every": 4, "stop_at_evaluation": -1e9}
     run, whole = tmp_path / "run", train("quadratic", **settings, iterations=40)
-    with pytest.raises(AfedpgError, match=r"no room for the picture \(after gradient 10 of 10\); go on with: afedpg r"):
+    with pytest.raises(
+        AfedpgError, match=r"no room for the picture \(after gradient 10 of 10\); go on with: afedpg resume"
+    ):
         train("quadratic", **settings, iterations=10, callbacks=Fails(), out=run)
     assert resume(run).gradients == 10
     longer = resume(run, iterations=40)
@@ -166,3 +168,25 @@ def test_extensions_are_stages_of_the_schedule():
     _, eta = schedules(Config(task="quadratic", agents=2, iterations=30, extended=(10, 20, 20, 40)))
     assert isinstance(eta, LinearDecay)
     assert [eta(k, k) / 0.03 for k in (19, 20, 39, 40, 60)] == pytest.approx([0.05, 0.5, 0.025, 1 / 3, 0.0])
+
+
+def test_a_refused_resume_leaves_the_length_as_it_was(tmp_path, capsys):
+    out = tmp_path / "run"
+    train("quadratic", **SMALL, iterations=2, out=out)
+    toml = (out / "run.toml").read_text()
+    edited = toml.replace("eta = 0.05", "eta = 0.5")
+    (out / "run.toml").write_text(edited)
+    with pytest.raises(ConfigError, match=r"eta: .* put it back"):
+        resume(out, iterations="+1")
+    assert main(["resume", str(out), "--iterations", "+1"]) == 2
+    assert "put it back" in capsys.readouterr().err
+    assert (out / "run.toml").read_text() == edited
+    (out / "run.toml").write_text(toml)
+    with pytest.raises(ConfigError, match="ray_address: only used with --engine ray"):
+        resume(out, iterations="+1", cluster={"ray_address": "local"})
+    with pytest.raises(ConfigError, match="workers: 0; at least 1"):
+        resume(out, iterations="+1", workers=0)
+    for more in (["--ray-address", "local"], ["--workers", "0"]):
+        assert main(["resume", str(out), "--iterations", "+1", *more]) == 2
+    assert (out / "run.toml").read_text() == toml
+    assert resume(out).gradients == 6

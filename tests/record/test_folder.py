@@ -184,7 +184,7 @@ def _claim(place: Path, numbered: bool, numbers: list[int], meet: Any, said: Any
         mine = replace(CONFIG, seed=os.getpid())
         try:
             with folder.claim(place / str(number), mine, {"one.json": "1"}, numbered) as lock:
-                said.put((number, lock.folder.path, mine.seed))
+                said.put((number, lock.run, mine.seed))
                 meet.wait(60)  # nobody goes on while others are at it: a run holds its lock until its end
         except ConfigError as error:
             said.put((number, str(error), None))
@@ -272,7 +272,7 @@ def test_processes_that_start_the_same_run_lose_none(tmp_path: Path) -> None:
 
 def test_default_paths_are_free_and_safe(tmp_path: Path) -> None:
     path = folder.default_path(tmp_path, CONFIG)
-    names = [folder.claim(path, CONFIG, numbered=True).folder.path.name for _ in range(3)]
+    names = [folder.claim(path, CONFIG, numbered=True).run.name for _ in range(3)]
     assert names == ["quadratic-afedpg-seed0", "quadratic-afedpg-seed0-2", "quadratic-afedpg-seed0-3"]
     assert folder.default_path(tmp_path, replace(CONFIG, task="ALE/Pong-v5")).name == "ALE_Pong-v5-afedpg-seed0"
 

@@ -67,6 +67,7 @@ def _evaluate(options: argparse.Namespace) -> int:
 
 
 def _replay(options: argparse.Namespace) -> int:
+    from afedpg.record.disk import to_copy
     from afedpg.runs.replay import recompute, replay
 
     trust = trusts_code(options)
@@ -76,11 +77,15 @@ def _replay(options: argparse.Namespace) -> int:
         raise ConfigError("workers: only used with --recompute; the journal is folded by one process")
     else:
         done = replay(options.run, trust_code=trust)
+    compared = bool(done.gradients and (options.recompute or done.events))
     if options.json:
         print(json.dumps({**dataclasses.asdict(done), "agrees": done.agrees}))
-    elif done.agrees:
+    elif done.agrees and compared:
         how = "recomputed" if options.recompute else f"{done.events} events folded again"
         print(f"same bits: {how}, {done.gradients} gradients, theta SHA-256 {done.recorded}")
     if not done.agrees:
         raise AfedpgError(f"theta differs: recorded {done.recorded}, replayed {done.replayed}")
+    if not compared:  # two thetas that nothing has moved are one, whatever the run is worth
+        then = f"; go on with: {to_copy('resume', options.run)}" if not done.gradients else ""
+        raise AfedpgError(f"{options.run}: no gradient lies between its first checkpoint and its newest{then}")
     return 0

@@ -34,6 +34,7 @@ def _export(options: argparse.Namespace) -> int:
     from afedpg.export.policy_file import read_policy
     from afedpg.record.disk import write_bytes
     from afedpg.record.folder import open_run
+    from afedpg.record.loss import warn_of_beginning
 
     run, target = open_run(Path(options.run)), Path(options.file)
     if not target.name or os.path.isdir(target):
@@ -42,6 +43,7 @@ def _export(options: argparse.Namespace) -> int:
     if config.synthetic:
         raise ConfigError(f"run: {config.task} is a synthetic problem, its theta is no policy that could act")
     file = read_policy(run.path, which=options.which)
+    warn_of_beginning(run, file.origin.iteration)
     model = to_onnx(file, run.versions(), __version__, own_policy(options))
     content = model.SerializeToString()
     try:

@@ -66,10 +66,11 @@ def _resume(options: argparse.Namespace) -> int:
     from afedpg.record.folder import open_run
     from afedpg.runs.extend import extend
     from afedpg.runs.parts import Own
-    from afedpg.runs.train import resume
+    from afedpg.runs.train import check_resume, resume
     from afedpg.terminal.progress import Display
 
-    trust = trusts_code(options)
+    trust, cluster = trusts_code(options), given_settings(options)
+    check_resume(open_run(Path(options.run)).config(), options.workers, cluster)
     longer = None if options.longer is None else extend(options.run, options.longer, trust_code=trust)
     config = open_run(Path(options.run)).config()
     with Display(config, quiet=options.json) as display:
@@ -77,7 +78,7 @@ def _resume(options: argparse.Namespace) -> int:
             display.say(longer)
         result = resume(
             options.run, Own(), options.workers, display, display.warn, display.announce,
-            given_settings(options), options.accept_loss, trust,
+            cluster, options.accept_loss, trust,
         )  # fmt: skip
     report(options, result)
     return 0

@@ -57,7 +57,7 @@ class Origin:
 
     which: str = "last"
     acting: str = "deterministic"  # what evaluated better
-    iteration: int = 0
+    iteration: int = -1  # of a file of an earlier version, which does not say
     of: int = 0  # evaluations that it is one of; 0: it was not evaluated
     evaluations: tuple[Evaluation, ...] = ()
     again: tuple[Evaluation, ...] = ()  # on other episodes, once it was chosen
@@ -69,7 +69,7 @@ class Origin:
             for told in self.again or self.evaluations
         ]
         of = f" of {self.of} evaluations" if self.which == "best" else ""
-        place = f", after iteration {self.iteration}" if self.iteration else ""
+        place = f", after iteration {self.iteration}" if self.iteration >= 0 else ""
         how = f": {', '.join(means)}{' on fresh episodes' if self.again else ''}" if means else ""
         acts = f"; acts {self.acting}" if self.evaluations else ""
         return f"{self.which} theta{of}{place}{how}{acts}"

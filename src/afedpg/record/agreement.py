@@ -14,6 +14,7 @@ from typing import Any
 
 from afedpg.config import PATHS, Config, RayConfig, RecordConfig, flat
 from afedpg.errors import ConfigError
+from afedpg.record.disk import to_copy
 from afedpg.record.folder import RunFolder
 
 SETTINGS = "settings"  # their name in a checkpoint's tree
@@ -43,7 +44,7 @@ def check_agreement(folder: RunFolder, tree: Mapping[str, Any], warn: Callable[[
         if name not in _MAY_CHANGE:
             raise ConfigError(
                 f"{name}: {folder.toml} says {now[name]!r}, but the run was made with {then[name]!r}; put it back, or "
-                f"begin another run at this one's theta with `afedpg train ... --from {folder.path}`"
+                f"begin another run at this one's theta with `{to_copy('train', '...', '--from', folder.path)}`"
             )
         warn(f"{name}: {then[name]!r} -> {now[name]!r}, as {folder.toml} says now")
 

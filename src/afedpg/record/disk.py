@@ -4,9 +4,15 @@ from __future__ import annotations
 
 import errno
 import os
+import shlex
 from pathlib import Path
 
 from afedpg.errors import AfedpgError
+
+
+def to_copy(*words: str | Path) -> str:
+    """A command of ours: a path with a space in it is quoted, as a shell wants it."""
+    return shlex.join(("afedpg", *map(str, words)))
 
 
 def is_full(error: OSError) -> bool:
@@ -18,11 +24,11 @@ def write_error(error: OSError, file: Path, run: Path) -> AfedpgError:
     if is_full(error):
         return disk_full(file, run)
     reason = error.strerror or str(error)
-    return AfedpgError(f"cannot write {file}: {reason}; put it right and run `afedpg resume {run}`")
+    return AfedpgError(f"cannot write {file}: {reason}; put it right and run `{to_copy('resume', run)}`")
 
 
 def disk_full(file: Path, run: Path) -> AfedpgError:
-    return AfedpgError(f"disk full: cannot write {file}, free space and run `afedpg resume {run}`")
+    return AfedpgError(f"disk full: cannot write {file}, free space and run `{to_copy('resume', run)}`")
 
 
 def sync_folder(folder: Path) -> None:

@@ -7,14 +7,12 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import fcntl
 import importlib.metadata
 import itertools
 import os
 import platform
 import re
 import subprocess
-import time
 import tomllib
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -27,7 +25,8 @@ import tomli_w
 from afedpg.config import Config, from_dict
 from afedpg.errors import AfedpgError, ConfigError
 from afedpg.record import database
-from afedpg.record.disk import beside, is_full, write_error, write_text
+from afedpg.record.disk import beside, is_full, to_copy, write_error, write_text
+from afedpg.record.lock import LOCK, BeingWritten, RunLock, is_locked
 from afedpg.record.returns import Returns, read_returns
 from afedpg.record.trust import remember
 from afedpg.validation import validate
@@ -38,8 +37,6 @@ DEPTH = 5  # of folders in folders that are searched for runs: sweeps, seeds, re
 _VERSIONS = "versions"
 T = TypeVar("T")
 
-_LOCK = "lock"
-_LOCK_PATIENCE = 0.3  # seconds; `is_written` holds the lock for microseconds to see whether it is free
 _TRIES = 100  # at a folder that somebody removes again, each time
 
 
@@ -100,7 +97,7 @@ class RunFolder:
 
     def is_written(self) -> bool:
         """Somebody holds the lock: the run goes on."""
-        return _is_locked(self.path)
+        return is_locked(self.path)
 
     def lock(self) -> RunLock:
         """`with folder.lock():` around everything that writes; freed when the process ends, however it ends."""
@@ -109,7 +106,7 @@ class RunFolder:
                 lock = on_failure.enter_context(RunLock(self.path))
                 lock.sign()
             except OSError as error:
-                raise write_error(error, self.path / _LOCK, self.path) from error
+                raise write_error(error, self.path / LOCK, self.path) from error
             on_failure.pop_all()
         return lock
 
@@ -130,50 +127,10 @@ def _of_0_1_0(document: dict[str, Any]) -> dict[str, Any]:
     return {**document, "agent": agent}
 
 
-class BeingWritten(AfedpgError):
-    """Another process holds the lock."""
-
-
-class RunLock:
-    """Two processes writing one run would destroy it: the second is told so."""
-
-    def __init__(self, run: Path) -> None:
-        self.folder = RunFolder(run)
-        self._handle = os.open(run / _LOCK, os.O_RDWR | os.O_CREAT, 0o644)
-        deadline = time.monotonic() + _LOCK_PATIENCE
-        while not _try_lock(self._handle, fcntl.LOCK_EX):
-            if time.monotonic() > deadline:
-                owner = os.pread(self._handle, 20, 0).decode(errors="replace").strip() or "unknown"
-                os.close(self._handle)
-                raise BeingWritten(f"{run} is being written by another process ({owner}); wait for it or stop it first")
-            time.sleep(0.01)
-
-    def sign(self) -> None:
-        """For those who wait: who holds it."""
-        os.ftruncate(self._handle, 0)
-        os.pwrite(self._handle, str(os.getpid()).encode(), 0)
-
-    @property
-    def removed(self) -> bool:
-        """Whoever held it before gave the folder up: another process may make it anew, with a lock of its own."""
-        return os.fstat(self._handle).st_nlink == 0
-
-    def release(self) -> None:
-        if self._handle >= 0:
-            os.close(self._handle)
-            self._handle = -1
-
-    def __enter__(self) -> RunLock:
-        return self
-
-    def __exit__(self, *raised: object) -> None:
-        self.release()
-
-
 def create(path: Path, config: Config, files: Mapping[str, str] = MappingProxyType({})) -> RunFolder:
     """As `claim`, for whoever takes the lock later."""
     with claim(path, config, files) as lock:
-        return lock.folder
+        return RunFolder(lock.run)
 
 
 def claim(
@@ -201,8 +158,8 @@ def claim(
             break
     how = "move it away"
     if (path / "run.toml").is_file():
-        how = f"`afedpg resume {path}`"
-    elif _is_locked(path):
+        how = f"`{to_copy('resume', path)}`"
+    elif is_locked(path):
         how = "wait for the process that is making it"
     raise ConfigError(f"out: {path} exists; choose another --out or {how}")
 
@@ -236,7 +193,7 @@ def _claim(path: Path, texts: Mapping[str, str], config: Config) -> RunLock | No
             remember(config)
         except BaseException:
             with contextlib.suppress(OSError):
-                for name in (*texts, _LOCK):
+                for name in (*texts, LOCK):
                     (path / name).unlink(missing_ok=True)
             if made:
                 _remove(path)
@@ -264,7 +221,7 @@ def _is_unfinished(path: Path, texts: Mapping[str, str]) -> bool:
     """It holds no more than a process may have left that was killed while it made this folder."""
     if not path.is_dir() and os.path.lexists(path):
         return False
-    left = {_LOCK, *texts, *(beside(path / name).name for name in texts)} - {"run.toml"}
+    left = {LOCK, *texts, *(beside(path / name).name for name in texts)} - {"run.toml"}
     return all(entry.name in left for entry in path.iterdir())
 
 
@@ -308,7 +265,7 @@ def commit_of(root: Path) -> str | None:
 
 
 def _git(root: Path, *arguments: str) -> subprocess.CompletedProcess[str] | None:
-    quiet = {**os.environ, "GIT_OPTIONAL_LOCKS": "0"}  # looking must not touch the checkout
+    quiet = {**os.environ, "GIT_OPTIONALLOCKS": "0"}  # looking must not touch the checkout
     command = ["git", "-C", str(root), *arguments]
     try:
         return subprocess.run(command, capture_output=True, text=True, timeout=5, check=False, env=quiet)
@@ -383,22 +340,3 @@ def summarize(run: RunFolder) -> RunSummary:
         run.path, config.task, config.method, config.agents, config.seed,
         gradients, config.gradients, found.training, seconds, state, found.theta, unused,
     )  # fmt: skip
-
-
-def _try_lock(handle: int, kind: int) -> bool:
-    try:
-        fcntl.flock(handle, kind | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    return True
-
-
-def _is_locked(run: Path) -> bool:
-    try:
-        handle = os.open(run / _LOCK, os.O_RDONLY)
-    except OSError:
-        return False
-    try:
-        return not _try_lock(handle, fcntl.LOCK_SH)
-    finally:
-        os.close(handle)

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from afedpg.errors import AfedpgError
 from afedpg.messages import Event
-from afedpg.record.disk import sync_folder, write_error
+from afedpg.record.disk import sync_folder, to_copy, write_error
 from afedpg.record.events import MARK, Record, decode, encode, peek
 
 SEGMENT_BYTES = 16 << 20
@@ -230,9 +230,10 @@ def _check_end(buffer: memoryview, offset: int, expected: int, path: Path, follo
     if later is None and following is not None and following != expected:
         later = following
     if later is not None:
+        give_up = to_copy("resume", path.parents[1], "--accept-loss")
         raise Damaged(
             f"{path}: event {expected} at byte {offset} is damaged or missing, though event {later} follows; restore "
-            f"the file from a copy, or give up what follows with `afedpg resume {path.parents[1]} --accept-loss`"
+            f"the file from a copy, or give up what follows with `{give_up}`"
         )
 
 

@@ -8,14 +8,17 @@ afterwards, and nothing that proves it is removed without the user's word.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 from afedpg.errors import AfedpgError
-from afedpg.record.database import EVENTS, GIVEN_UP, reading
+from afedpg.record.database import EVENTS, GIVEN_UP, read_last, reading
+from afedpg.record.disk import to_copy
 from afedpg.record.folder import RunFolder
 
 Warn = Callable[[str], None]
+_log = logging.getLogger("afedpg")
 
 
 class _Told(NamedTuple):
@@ -25,6 +28,26 @@ class _Told(NamedTuple):
     gradients: int = 0  # applied
     rows: int = 0  # of `arrivals`, up to the checkpoint
     given_up: int = 0  # rows that are missing with the user's word
+
+
+def warn_of_beginning(folder: RunFolder, iteration: int) -> None:
+    """Of a theta that is taken after that iteration: until its first checkpoint in training a run has none but the one
+    that it began with.
+    """
+    try:
+        reached, _ = (0, 0.0) if iteration else read_last(folder.database)
+    except AfedpgError:
+        return
+    if reached:
+        how = (
+            "is still to come"
+            if folder.is_written()
+            else f"was never written; go on with: {to_copy('resume', folder.path)}"
+        )
+        _log.warning(
+            "%s: this is the theta that the run began with, before its %s gradients: a later checkpoint %s",
+            folder.path, f"{reached:,}", how,
+        )  # fmt: skip
 
 
 def check_start(folder: RunFolder, accept: bool, warn: Warn) -> None:

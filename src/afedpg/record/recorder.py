@@ -19,8 +19,9 @@ from afedpg.record import checkpoint, tensors
 from afedpg.record.agreement import SETTINGS, settings_of
 from afedpg.record.database import GIVEN_UP, Database, read_evaluations
 from afedpg.record.disk import write_error
-from afedpg.record.folder import RunFolder, RunLock, claim
+from afedpg.record.folder import RunFolder, claim
 from afedpg.record.journal import Journal
+from afedpg.record.lock import RunLock
 from afedpg.record.tensorboard import TensorBoard
 from afedpg.record.windows import window_of
 
@@ -71,7 +72,7 @@ class Recorder:
     ) -> Recorder:
         """Of a run folder that it makes; the lock is held from before its first file on. As of `folder.claim`."""
         lock = claim(path, config, files, numbered)
-        return cls(lock.folder, config, lock=lock)
+        return cls(RunFolder(lock.run), config, lock=lock)
 
     def record(self, outcome: Outcome, iteration: int, seconds: float, sequence: int | None = None) -> None:
         """What an event of the journal did; the newest, unless its number is given."""

@@ -20,6 +20,7 @@ from afedpg.messages import Evaluation, Workload
 from afedpg.options import coerce, whole
 from afedpg.record import checkpoint
 from afedpg.record import folder as folders
+from afedpg.record.loss import warn_of_beginning
 from afedpg.runs.best import Evaluated, best_in, scaled_by
 from afedpg.runs.keywords import Kind
 from afedpg.runs.parts import Own, check_values
@@ -202,6 +203,7 @@ def _open(
     last = Evaluated(server.theta.astype(np.float32), scaled_by(config, server), *where)
     at = last if best is None or which == "last" else best
     say(str(at.origin("last" if at is last else "best", looks)))
+    warn_of_beginning(folder, at.iteration)
     if elsewhere:
         config, own = elsewhere.lay_over(config, own)
     return _Opened(folder, config, own, at, elsewhere)

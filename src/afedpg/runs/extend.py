@@ -10,7 +10,9 @@ from afedpg.config import Config
 from afedpg.errors import ConfigError
 from afedpg.options import digits
 from afedpg.record import checkpoint
+from afedpg.record.agreement import check_agreement
 from afedpg.record.database import read_notes
+from afedpg.record.disk import to_copy
 from afedpg.runs.parts import Own, check_values
 from afedpg.runs.stored import open_checked
 from afedpg.server.schedules import schedules
@@ -29,8 +31,11 @@ def extend(path: str | Path, iterations: int | str, own: Own = Own(), trust_code
     total = _total(iterations, config.iterations)
     with folder.lock():
         if not folder.database.exists() or read_notes(folder.database).get("state") != "finished":
-            raise ConfigError(f"iterations: {path} is not finished; go on with `afedpg resume {path}` first")
+            raise ConfigError(
+                f"iterations: {path} is not finished; go on with `{to_copy('resume', folder.path)}` first"
+            )
         _, tree = checkpoint.load_latest(folder.checkpoints)
+        check_agreement(folder, tree, lambda text: None)  # `resume` tells what may change
         step = int(tree["server"]["iteration"])
         longer = replace(config, iterations=total, extended=(*config.extended, config.iterations, step))
         folder.rewrite(iterations=total, extended=list(longer.extended))

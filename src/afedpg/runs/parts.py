@@ -22,6 +22,7 @@ from afedpg.options import check_decorated
 from afedpg.preset import load_preset
 from afedpg.record import checkpoint
 from afedpg.record import folder as folders
+from afedpg.record.loss import warn_of_beginning
 from afedpg.server.aggregators import Aggregator
 from afedpg.server.rules import RECIPES, Recipe, ServerRule, make_rule
 from afedpg.server.schedules import Schedule
@@ -227,6 +228,7 @@ def start_state(config: Config, rule: ServerRule, workload: Workload) -> ServerS
     source = folders.open_run(Path(config.from_run), "from_run")
     _, tree = checkpoint.load_latest(source.checkpoints)
     before = from_tree(tree["server"])
+    warn_of_beginning(source, before.iteration)
     if before.theta.size != workload.parameters:
         sizes = f"{before.theta.size} parameters, this task's policy has {workload.parameters}"
         raise ConfigError(f"from_run: the policy of {config.from_run} has {sizes}")

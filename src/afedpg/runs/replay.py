@@ -8,6 +8,7 @@ from pathlib import Path
 from afedpg.errors import AfedpgError, ConfigError
 from afedpg.record import checkpoint
 from afedpg.record import folder as folders
+from afedpg.record.disk import to_copy
 from afedpg.record.journal import read
 from afedpg.runs.parts import Own, parts_of, start_state
 from afedpg.runs.stored import newest, open_checked
@@ -45,7 +46,8 @@ def replay(path: str | Path, own: Own = Own(), trust_code: bool = False) -> Comp
     """
     folder, config = open_checked(path, own, trust_code)
     if not folder.journal.is_dir():  # as `reproduce` leaves its finished runs
-        again = f"; `afedpg replay {path} --recompute` computes them again" if config.engine == "virtual" else ""
+        how = f"; `{to_copy('replay', folder.path, '--recompute')}` computes them again"
+        again = how if config.engine == "virtual" else ""
         raise AfedpgError(f"{path}: its events are not kept{again}")
     workload, rule = parts_of(config, own)
     last, _, recorded = newest(folder, rule, workload)

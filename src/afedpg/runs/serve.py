@@ -14,7 +14,7 @@ from afedpg.engine.cost import check_memory
 from afedpg.engine.live import LiveEngine, Transport
 from afedpg.engine.process import Interruption
 from afedpg.errors import ConfigError
-from afedpg.record.disk import write_error, write_text
+from afedpg.record.disk import to_copy, write_error, write_text
 from afedpg.runs.live_session import Parts, keep_record, new_parts, restored_parts, run_live
 from afedpg.runs.parts import check_own, warn_of_versions
 from afedpg.runs.requests import NewRun, StoredRun
@@ -97,7 +97,7 @@ def resume_server(
     place.check()
     config, folder = stored.config, stored.folder
     if config.engine != engine:
-        how = f"go on with `afedpg resume {folder.path}`"
+        how = f"go on with `{to_copy('resume', folder.path)}`"
         raise ConfigError(f"out: {folder.path} is a run of --engine {config.engine}, not of a server; {how}")
     check_own(config, stored.own)
     warn_of_versions(folder, stored.warn)

@@ -16,6 +16,7 @@ from afedpg.engine.process import DeadEnd, Interrupted, Interruption
 from afedpg.errors import AfedpgError, BrokenPart, ConfigError, FailedPart
 from afedpg.messages import Evaluation, Workload
 from afedpg.record import checkpoint
+from afedpg.record.disk import to_copy
 from afedpg.runs.best import Evaluated, best_in, better, scaled_by
 from afedpg.runs.callbacks import Started, Watchers
 from afedpg.runs.curve import Curve
@@ -201,7 +202,7 @@ class Session:
 
     def _with_hint(self, error: AfedpgError) -> AfedpgError:
         recorder, server = self.federation.recorder, self.federation.server
-        if recorder is None or isinstance(error, ConfigError) or f"afedpg resume {recorder.folder.path}" in str(error):
+        if recorder is None or isinstance(error, ConfigError) or to_copy("resume", recorder.folder.path) in str(error):
             return error
         after = f"after gradient {server.gradients} of {self.config.gradients}"
         where = f"{error} {after}" if isinstance(error, Interrupted) else f"{error} ({after})"
@@ -211,8 +212,8 @@ class Session:
             )
         if isinstance(error, BrokenPart):
             mend = "" if isinstance(error, FailedPart) else "correct its code, then "
-            return type(error)(f"{where}; {mend}go on with: afedpg resume {recorder.folder.path}")
-        text = f"{where}; go on with: afedpg resume {recorder.folder.path}"
+            return type(error)(f"{where}; {mend}go on with: {to_copy('resume', recorder.folder.path)}")
+        text = f"{where}; go on with: {to_copy('resume', recorder.folder.path)}"
         return Interrupted(text) if isinstance(error, Interrupted) else AfedpgError(text)
 
     def _result(self) -> Result:

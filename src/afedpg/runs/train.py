@@ -19,6 +19,7 @@ from afedpg.engine.workloads import MakeEnv, MakePolicy
 from afedpg.errors import ConfigError
 from afedpg.messages import Codec
 from afedpg.options import place, whole
+from afedpg.record.folder import open_run
 from afedpg.runs.callbacks import Callback, OwnOnArrival, watchers
 from afedpg.runs.extend import extend
 from afedpg.runs.keywords import Settings
@@ -201,12 +202,9 @@ def resume(
         AfedpgError: the folder holds no run, or too little of it.
     """
     spawn.reached()
+    check_resume(open_run(place("run", path)).config(), workers, cluster)
     longer = None if iterations is None else extend(path, iterations, own, trust_code)
     folder, config = open_checked(path, own, trust_code)
-    if cluster and config.engine != "ray":
-        raise ConfigError(
-            f"{next(iter(cluster))}: only used with --engine ray; this is a run of --engine {config.engine}"
-        )
     workers = _check_workers(config, own, workers)
     with shown(config, progress) as display:
         if display is not None:
@@ -215,6 +213,16 @@ def resume(
                 display.say(longer)
         heard = watchers(config, callbacks, on_arrival, display)
         return _resume(StoredRun(folder, own, heard, warn, announce, accept_loss, cluster), workers)
+
+
+def check_resume(config: Config, workers: int | None, cluster: Mapping[str, Any]) -> None:
+    """Arguments that do not fit the run: found before it is made longer."""
+    if cluster and config.engine != "ray":
+        raise ConfigError(
+            f"{next(iter(cluster))}: only used with --engine ray; this is a run of --engine {config.engine}"
+        )
+    if workers is not None:
+        _check_workers(config, Own(), workers)
 
 
 def _resume(stored: StoredRun, workers: int) -> Result:
