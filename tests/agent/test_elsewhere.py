@@ -184,9 +184,12 @@ def test_a_policy_of_ones_own_is_loaded_evaluated_and_exported_with_its_code(tmp
     assert main(["evaluate", "run", "--episodes", "3", "--json", "--policy", "residual_net.py:make_residual"]) == 0
     assert [row["mean"] for row in json.loads(capsys.readouterr().out)] == expected
     assert main(["evaluate", "run", "--episodes", "3"]) == 2
-    assert "own: this run was made with own parts: make_policy" in capsys.readouterr().err
+    told = capsys.readouterr().err
+    assert "own: this run was made with own parts: make_policy" in told
+    assert told.endswith("use Python and Own(...), or name the policy's function: --policy FILE.py:NAME\n")
     assert main(["export", "run", "run.onnx", "--policy", "residual_net.py:make_residual"]) == 0
     assert main(["export", "run", "run.onnx"]) == 2
     assert "--policy FILE.py:NAME" in capsys.readouterr().err
-    assert main(["export", "run", "run.onnx", "--policy", "make_residual"]) == 2
-    assert "policy: 'make_residual' is not like FILE.py:NAME" in capsys.readouterr().err
+    for text in ("make_residual", "residual_net:make_residual"):
+        assert main(["export", "run", "run.onnx", "--policy", text]) == 2
+        assert f"policy: '{text}' is not like FILE.py:NAME" in capsys.readouterr().err

@@ -14,6 +14,7 @@ from support import curves
 
 from afedpg import train
 from afedpg.cli import main
+from afedpg.errors import AfedpgError
 from afedpg.record.database import read_arrivals, read_evaluations
 from afedpg.student import t_quantile
 
@@ -124,6 +125,22 @@ def test_a_seed_counts_once(runs, capsys):
     shown = said(capsys, "--json")
     assert sorted(group["seeds"] for group in json.loads(shown.out)["groups"]) == [[0], [0, 1, 10]]
     assert shown.err == "warning: left out: runs/sweep/seed1 has the settings and the seed of runs/again\n"
+
+
+def test_of_a_seed_the_run_that_came_furthest_counts(runs, capsys):
+    """Wherever it lies: a folder that comes first by name is not the whole run for that."""
+    with pytest.raises(AfedpgError):
+        train("quadratic", agents=3, iterations=40, seed=1, out="runs/again", on_arrival=_fails)
+    shown = said(capsys, "--json")
+    [group] = [group for group in json.loads(shown.out)["groups"] if 1 in group["seeds"]]
+    assert group["runs"][1:2] == ["runs/sweep/seed1"]
+    assert group["states"] == ["finished"] * 3
+    assert shown.err == "warning: left out: runs/again has the settings and the seed of runs/sweep/seed1\n"
+
+
+def _fails(arrival, seconds, theta):
+    if arrival.gradient == 57:
+        raise AfedpgError("out of luck")
 
 
 def test_a_run_without_a_row_yet_is_compared_by_its_settings(runs, capsys):

@@ -186,3 +186,14 @@ def test_a_rate_at_rest_keeps_nothing():
         assert 0 < rate.add(look, 100.0) <= 50
     assert len(rate._samples) < 70
     assert rate.add(10_001.0, 160.0) == pytest.approx(1.0, rel=0.05)
+
+
+@pytest.mark.parametrize(("aggregator", "ends"), [("fedbuff:size=25", 25), ("fedbuff:size=8", 0), ("each", 0)])
+def test_a_run_whose_last_step_is_filled_says_so(aggregator, ends, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    assert main(["train", "quadratic", "--agents", "4", "--iterations", "4", "--aggregator", aggregator]) == 0
+    shown = capsys.readouterr()
+    assert f"{ends or 16} gradients, " in shown.out
+    line = f"a server step takes {ends} gradients; the one that is open at the end is filled: {ends} or more\n"
+    assert (line in shown.err) == bool(ends)
+    assert ("server step takes" in shown.err) == bool(ends)

@@ -70,8 +70,8 @@ def own_policy(options: argparse.Namespace) -> Any:
         return None
     from afedpg.parts import load, parse
 
-    spec = parse("policy", options.policy)
-    if not spec.file or spec.values:
+    spec = parse("policy", options.policy) if ".py:" in options.policy else None
+    if spec is None or not spec.file or spec.values:
         raise ConfigError(f"policy: '{options.policy}' is not like FILE.py:NAME")
     return load("policy", spec.file, spec.name)
 

@@ -25,6 +25,7 @@ class Cost:
     disk: int  # bytes, at most
     done: int = 0  # gradients of an earlier session
     objective: str = ""  # whose returns are optimized, where agents differ
+    batch: int = 1  # gradients of a server step
 
 
 def check_memory(config: Config, workload: Workload, rule: ServerRule, workers: int, store: int = 0) -> Cost:
@@ -44,7 +45,8 @@ def check_memory(config: Config, workload: Workload, rule: ServerRule, workers: 
         journal = min(journal, round((config.record.keep_checkpoints + 1) * config.record.journal_mib * 2**20))
     memory += _resident()
     disk = stored + journal + 200 * config.gradients
-    return Cost(config.gradients, vector, memory, disk, objective=_objective(config, rule))
+    batch = max(1, rule.aggregator.contributions(config.agents))
+    return Cost(config.gradients, vector, memory, disk, objective=_objective(config, rule), batch=batch)
 
 
 def _objective(config: Config, rule: ServerRule) -> str:

@@ -31,6 +31,7 @@ class Measured:
     state: str
     settings: dict[str, Any]  # flat, less the seed
     results: dict[str, float]
+    gradients: int
 
 
 @dataclass(frozen=True)
@@ -96,8 +97,8 @@ class Comparison:
 
 
 def compare(runs: Sequence[RunFolder], warn: Callable[[str], None]) -> Comparison:
-    """A run whose configuration cannot be read is left out, and said to be; so is a seed that is there already, because
-    twice the same run would make the interval narrower than it is."""
+    """A run whose configuration cannot be read is left out, and said to be; so is all of a seed but the run that came
+    furthest, because twice the same run would make the interval narrower than it is."""
     measured = read_each(runs, _measure, warn)
     groups: dict[str, list[Measured]] = {}
     for one in measured:
@@ -111,7 +112,7 @@ def compare(runs: Sequence[RunFolder], warn: Callable[[str], None]) -> Compariso
 
 def _one_per_seed(group: Sequence[Measured], warn: Callable[[str], None]) -> tuple[Measured, ...]:
     kept: dict[int, Measured] = {}
-    for one in sorted(group, key=lambda run: (run.seed, run.path)):
+    for one in sorted(group, key=lambda run: (run.seed, run.state != "finished", -run.gradients, run.path)):
         first = kept.setdefault(one.seed, one)
         if first is not one:
             warn(f"left out: {one.path} has the settings and the seed of {first.path}")
@@ -134,7 +135,7 @@ def _measure(run: RunFolder) -> Measured:
             "samples": totals.samples, clock: totals.seconds, "delay, mean": totals.mean_delay,
             "delay, max": totals.max_delay, "bytes up": totals.bytes_up, "bytes down": totals.bytes_down,
         }  # fmt: skip
-    return Measured(str(run.path), seed, summary.state, settings, results)
+    return Measured(str(run.path), seed, summary.state, settings, results, summary.gradients)
 
 
 def _plain(group: Group, result: str) -> dict[str, Any]:

@@ -97,8 +97,10 @@ def check_own(config: Config, own: Own, kinds: tuple[str, ...] = tuple(Own.__dat
             _log.warning(text, name)
     if made != given:
         texts = (", ".join(entries.values()) or "none" for entries in (made, given))
+        named = "make_policy" in made and "make_policy" not in given and "method" not in kinds  # it shall act alone
+        how = ", or name the policy's function: --policy FILE.py:NAME" if named else ""
         raise ConfigError(
-            "own: this run was made with own parts: {}; given were: {}; use Python and Own(...)".format(*texts)
+            "own: this run was made with own parts: {}; given were: {}; use Python and Own(...)".format(*texts) + how
         )
 
 

@@ -46,6 +46,11 @@ class Display:
             f"{going_on}{cost.gradients} gradients{' done' if cost.done else ''}; "
             f"about {_size(cost.memory)} of memory, up to {_size(cost.disk)} of disk"
         )
+        if (open_at_end := cost.gradients % cost.batch) and not cost.done:
+            batch, whole = cost.batch, cost.gradients + cost.batch - open_at_end
+            self._progress.say(
+                f"a server step takes {batch} gradients; the one that is open at the end is filled: {whole} or more"
+            )
         if cost.objective:
             self._progress.say(f"agents differ; optimizes {cost.objective}")
         self._gradients = cost.done
