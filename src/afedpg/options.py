@@ -91,7 +91,7 @@ def digits(text: str) -> int | None:
 def place(name: str, value: Any) -> Path:
     """The same of a path."""
     path = fspath(value) if isinstance(value, (str, PathLike)) else None
-    if not isinstance(path, str):  # a PathLike may also stand for bytes
+    if not isinstance(path, str) or not path:  # a PathLike may also stand for bytes
         raise ConfigError(f"{name}: {value!r} is no path")
     if "\0" in path:
         raise ConfigError(f"{name}: {value!r} has a NUL in it, which no path may have")

@@ -150,6 +150,22 @@ def test_a_setting_that_makes_no_sense(given, said, capsys, empty_folder):
     assert list(empty_folder.iterdir()) == []
 
 
+@pytest.mark.parametrize(
+    "command", ["train quadratic", "server quadratic --insecure", "tune quadratic", "reproduce all"]
+)
+def test_a_folder_without_a_name_is_refused(command, capsys, empty_folder):
+    assert refused(capsys, *command.split(), "--out", "") == "afedpg: out: '' is no path\n"
+    with pytest.raises(ConfigError, match=r"^out: '' is no path$"):
+        train("quadratic", agents=2, iterations=2, out="")
+    assert list(empty_folder.iterdir()) == []
+
+
+def test_runs_of_a_file_are_those_of_no_folder(capsys, empty_folder):
+    (empty_folder / "many.py").touch()
+    line = refused(capsys, "runs", "many.py")
+    assert line == "afedpg: folder: many.py is a file; name run folders, or folders of runs\n"
+
+
 @pytest.mark.parametrize("given", ["--engine virtual", "--timing pareto", "--silent 1", "--agent-cpus 2"])
 def test_a_server_has_no_settings_of_other_engines(given, capsys, empty_folder):
     line = refused(capsys, "server", "quadratic", "--insecure", "--out", "run", *given.split())

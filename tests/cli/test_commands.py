@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
 import re
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -16,6 +18,7 @@ from afedpg import train
 from afedpg.cli import main
 from afedpg.dashboard.catalog import Catalog
 from afedpg.engine.crew import Alone
+from afedpg.engine.federation import Federation
 from afedpg.record import checkpoint
 from afedpg.record.database import read_arrivals, read_evaluations
 
@@ -142,6 +145,38 @@ def test_several_seeds_are_several_runs(capsys, empty_folder):
     for seed in (0, 1, 7):
         recorded = last_line(capsys, "replay", f"all/seed{seed}")["recorded"]
         assert recorded == train("quadratic", agents=2, iterations=5, seed=seed).sha256
+
+
+@pytest.mark.parametrize("out", [("--out", "all"), ()], ids=["named", "default"])
+def test_seeds_that_were_interrupted_go_on(out, capsys, monkeypatch):
+    """Finished runs are left as they are, the interrupted one is resumed, the others begin."""
+    several = ("train", "quadratic", "--agents", "2", "--iterations", "5", "--seeds", "0-3", "--json", *out)
+    apply, events = Federation.apply, []
+
+    def stopped(federation, *event):
+        events.append(event)
+        if len(events) == 20:  # in the middle of the second run
+            os.kill(os.getpid(), signal.SIGINT)
+        return apply(federation, *event)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Federation, "apply", stopped)
+        assert main(list(several)) == 130
+    where = "all/seed{}" if out else "runs/quadratic-afedpg-seed{}"
+    hint = "the same command again goes on with all seeds" if out else "then --seeds 2,3 for the others"
+    assert capsys.readouterr().err.endswith(f"; go on with: afedpg resume {where.format(1)}; {hint}\n")
+    if out:
+        first = {path: path.read_bytes() for path in Path(where.format(0)).rglob("*") if path.is_file()}
+        assert main(list(several)) == 0
+        said = capsys.readouterr()
+        assert said.err == "all/seed0 is finished\n"
+        assert [json.loads(line)["out"] for line in said.out.splitlines()] == [where.format(seed) for seed in (1, 2, 3)]
+        assert {path: path.read_bytes() for path in Path(where.format(0)).rglob("*") if path.is_file()} == first
+        for seed in range(4):
+            recorded = last_line(capsys, "replay", where.format(seed))["recorded"]
+            assert recorded == train("quadratic", agents=2, iterations=5, seed=seed).sha256
+        assert main([*several, "--eta", "0.5"]) == 2  # other settings: another run
+        assert capsys.readouterr().err.startswith("afedpg: out: all/seed0 exists; choose another --out")
 
 
 def test_afedpg_and_its_ablation_differ_in_one_line(capsys):

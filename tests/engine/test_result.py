@@ -84,3 +84,12 @@ def test_progress_is_shown_where_there_is_no_terminal(capsys):
     assert lines[-1].startswith("20/20  100%  return ")
     train("quadratic", agents=2, iterations=10)
     assert capsys.readouterr().err == ""
+
+
+def test_two_results_can_be_compared():
+    """Arrays have no one answer to ==: a result is itself and no other."""
+    first, second = (train("quadratic", agents=2, iterations=3) for _ in range(2))
+    assert first == first
+    assert first != second
+    assert first.sha256 == second.sha256
+    assert len({first, second}) == 2

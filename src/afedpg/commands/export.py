@@ -39,6 +39,8 @@ def _export(options: argparse.Namespace) -> int:
     run, target = open_run(Path(options.run)), Path(options.file)
     if not target.name or os.path.isdir(target):
         raise ConfigError(f"file: '{options.file}' is a folder; name the file to write")
+    if not os.path.isdir(target.parent):
+        raise ConfigError(f"file: there is no folder {target.parent}")
     config = run.config()
     if config.synthetic:
         raise ConfigError(f"run: {config.task} is a synthetic problem, its theta is no policy that could act")

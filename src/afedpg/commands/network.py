@@ -57,6 +57,7 @@ def _add_identity(parser: Any, what: str) -> None:
 def _server(options: argparse.Namespace) -> int:
     _one_thread_from_the_start()
     from afedpg.compiled import release_compiler_after_use
+    from afedpg.options import place as path_of
     from afedpg.parts import files
     from afedpg.record.folder import open_run
     from afedpg.record.trust import check_trust
@@ -67,7 +68,7 @@ def _server(options: argparse.Namespace) -> int:
 
     release_compiler_after_use()
     _log_to_stderr()
-    place, out = _place(options), Path(options.out)
+    place, out = _place(options), path_of("out", options.out)
     going_on = options.resume and (out / "run.toml").is_file()
     given = {**given_settings(options), "engine": "grpc"}
     config = open_run(out).config() if going_on else configure(options.task, options.preset, given)

@@ -6,7 +6,6 @@ import argparse
 import json
 import os
 import sys
-from pathlib import Path
 from typing import Any
 
 from afedpg.commands.parser import command
@@ -27,6 +26,7 @@ from afedpg.experiments.choices import (
     parse_studies,
     split_methods,
 )  # fmt: skip
+from afedpg.options import place
 from afedpg.preset import kinds
 
 
@@ -71,7 +71,7 @@ def read_choices(options: argparse.Namespace) -> tuple[tuple[str, ...], Choices]
     methods = tuple(parse_method(text) for text in split_methods(options.methods)) if options.methods else ()
     return tuple(id for id in check_methods(options.id, methods) if id in suited), Choices(
         scale=options.scale,
-        out=Path(options.out or f"reproduced/{options.scale}"),
+        out=place("out", f"reproduced/{options.scale}" if options.out is None else options.out),
         workers=workers,
         tasks=tasks,
         seeds=() if options.seeds is None else parse_seeds(options.seeds),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import json
+import os
 import shutil
 import sys
 from collections.abc import Sequence
@@ -32,6 +33,8 @@ def _runs(options: argparse.Namespace) -> int:
 
     roots = [Path(folder) for folder in options.folders] or [RUNS]
     for root in roots:
+        if os.path.isfile(root):  # of a name that is too long, Path.is_file raises
+            raise ConfigError(f"folder: {root} is a file; name run folders, or folders of runs")
         if not root.is_dir():
             raise ConfigError(f"folder: there is no folder {root}")
     runs = find_runs(*roots)

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import argparse
+import sys
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from afedpg.commands.outcome import report
 from afedpg.commands.parser import RUNS, add_accept_loss, add_run, add_workers, command
@@ -12,6 +14,10 @@ from afedpg.commands.settings import add_section, add_settings, given_settings
 from afedpg.commands.trust import add_trust_code, trusts_code
 from afedpg.errors import ConfigError
 from afedpg.experiments.choices import parse_seeds
+from afedpg.printable import printable
+
+if TYPE_CHECKING:
+    from afedpg.config import Config
 
 
 def add_commands(commands: Any) -> None:
@@ -38,27 +44,66 @@ def _train(options: argparse.Namespace) -> int:
         return 0
     if "seed" in settings:
         raise ConfigError("seeds: give either --seed or --seeds")
+    from afedpg.engine.process import Interrupted
+
     seeds = parse_seeds(options.seeds)
-    for seed in seeds:
-        _train_one(options, {**settings, "seed": seed}, several=len(seeds) > 1)
+    for number, seed in enumerate(seeds, start=1):
+        try:
+            _train_one(options, {**settings, "seed": seed}, several=len(seeds) > 1)
+        except Interrupted as error:
+            if len(seeds) == 1:
+                raise
+            raise Interrupted(f"{error}{_other_seeds(options, seeds[number:])}") from error
     return 0
 
 
+def _other_seeds(options: argparse.Namespace, left: Sequence[int]) -> str:
+    """What brings those that have not begun; folders of names of our own would be taken anew."""
+    if options.out is not None:
+        return "; the same command again goes on with all seeds"
+    return f"; then --seeds {','.join(map(str, left))} for the others" if left else ""
+
+
 def _train_one(options: argparse.Namespace, settings: dict[str, Any], several: bool) -> None:
+    from afedpg.options import place
     from afedpg.record.folder import default_path
     from afedpg.runs.parts import configure
     from afedpg.runs.train import run
     from afedpg.terminal.progress import Display
 
     config = configure(options.task, options.preset, settings)
-    out = Path(options.out) if options.out else default_path(RUNS, config)
-    if several and options.out:
+    out = default_path(RUNS, config) if options.out is None else place("out", options.out)
+    if several and options.out is not None:
         out = out / f"seed{config.seed}"
+        if _begun(out, config):
+            _go_on(options, out)
+            return
     with Display(config, quiet=options.json) as display:
         result = run(
             config, out=out, workers=options.workers, on_arrival=display, announce=display.announce,
-            numbered=not options.out,
+            numbered=options.out is None,
         )  # fmt: skip
+    report(options, result)
+
+
+def _begun(out: Path, config: Config) -> bool:
+    """By the same command, which was interrupted: its settings are the same."""
+    from afedpg.record.folder import open_run
+
+    return (out / "run.toml").is_file() and open_run(out).config() == config
+
+
+def _go_on(options: argparse.Namespace, out: Path) -> None:
+    from afedpg.record.folder import open_run, summarize
+    from afedpg.runs.train import resume
+    from afedpg.terminal.progress import Display
+
+    run = open_run(out)
+    if summarize(run).state == "finished":
+        print(printable(f"{out} is finished"), file=sys.stderr)
+        return
+    with Display(run.config(), quiet=options.json) as display:
+        result = resume(out, workers=options.workers, on_arrival=display, warn=display.warn, announce=display.announce)
     report(options, result)
 
 

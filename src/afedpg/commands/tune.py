@@ -27,7 +27,7 @@ def _tune(options: argparse.Namespace) -> int:
     from afedpg.runs.tune import tune
 
     found = tune(
-        options.task, out=options.out or None, trials=options.trials, minutes=options.minutes, preset=options.preset,
+        options.task, out=options.out, trials=options.trials, minutes=options.minutes, preset=options.preset,
         workers=options.workers, say=_say,
         **given_settings(options),
     )  # fmt: skip

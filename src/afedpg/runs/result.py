@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 Which = Literal["best", "last"]
 
 
-@dataclass(frozen=True, repr=False)
+@dataclass(frozen=True, repr=False, eq=False)
 class Result:
     """What a run came to; `print(result)` shows it.
 
@@ -64,8 +64,8 @@ class Result:
     evaluations: tuple[Evaluation, ...]
     out: Path | None
     config: Config
-    workload: Workload = field(compare=False)
-    curve: Curve = field(compare=False)
+    workload: Workload
+    curve: Curve
     best: Evaluated | None = None
     looks: int = 0
     stopped: str = ""
