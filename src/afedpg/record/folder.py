@@ -265,7 +265,7 @@ def commit_of(root: Path) -> str | None:
 
 
 def _git(root: Path, *arguments: str) -> subprocess.CompletedProcess[str] | None:
-    quiet = {**os.environ, "GIT_OPTIONALLOCKS": "0"}  # looking must not touch the checkout
+    quiet = {**os.environ, "GIT_OPTIONAL_LOCKS": "0"}  # looking must not touch the checkout
     command = ["git", "-C", str(root), *arguments]
     try:
         return subprocess.run(command, capture_output=True, text=True, timeout=5, check=False, env=quiet)
