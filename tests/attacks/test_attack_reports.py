@@ -8,10 +8,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
+from afedpg import train
 from afedpg.agent.attacks.reports import Copies, FalseDrift, Lie, Noise, PoisonedMoments, RandomValues, SignFlip, Zeros
 from afedpg.agent.attacks.shipped import SHIPPED
 from afedpg.config import from_settings
 from afedpg.engine.attacked import Attacked
+from afedpg.engine.workloads import check_local
 from afedpg.errors import ConfigError
 from afedpg.messages import Exchange, Group, Moments, Report, Scalar, Task, TaskId
 from afedpg.problems import ProblemWorkload, make_problem
@@ -112,6 +114,18 @@ def test_a_lie_about_what_is_not_sent_is_refused():
     ):
         with pytest.raises(ConfigError, match=reason):
             lie.fitted(Exchange())
+
+
+@pytest.mark.parametrize("engine", ["virtual", "local"])
+@pytest.mark.parametrize("name", ["Other", "function", "All"])
+def test_what_is_no_attack_is_refused_where_its_agents_would_be_honest(name, engine, tmp_path):
+    text = "from afedpg.server.aggregators import All\nclass Other: pass\ndef function(report): return report\n"
+    (tmp_path / "mine.py").write_text(text)
+    what = f"attack: {name} does not inherit from Lie, World or Omniscient"
+    with pytest.raises(ConfigError, match=what):
+        train("quadratic", agents=2, attackers=(1,), attack=f"{tmp_path / 'mine.py'}:{name}", engine=engine)
+    with pytest.raises(ConfigError, match=what):  # as `afedpg agent` finds out
+        check_local(from_settings({"task": "quadratic", "attack": f"{tmp_path / 'mine.py'}:{name}"}))
 
 
 @pytest.mark.parametrize("name", LIES)

@@ -95,11 +95,11 @@ class BuildWorkload:
     def _attacked(self, honest: Workload) -> Workload:
         """With liars among the agents. Those that know everything are the virtual engine's."""
         from afedpg.agent.attacks.reports import Lie  # Gymnasium, again
-        from afedpg.agent.attacks.shipped import SHIPPED
+        from afedpg.agent.attacks.shipped import attack_of
         from afedpg.agent.attacks.worlds import World
         from afedpg.engine.attacked import Attacked
 
-        config, attack = self.config, build("attack", self.config.attack, SHIPPED)
+        config, attack = self.config, attack_of(self.config.attack)
         liars = frozenset(config.attackers)
         if isinstance(attack, Lie):
             return Attacked(honest, liars, config.seed, attack.fitted(honest.exchange))
@@ -142,7 +142,7 @@ class BuildWorkload:
 
 def check_local(config: Config) -> None:
     """What agents could only do that knew everything exists in virtual time alone."""
-    from afedpg.agent.attacks.shipped import SHIPPED, Omniscient
+    from afedpg.agent.attacks.shipped import Omniscient, attack_of
 
-    if config.engine != "virtual" and isinstance(build("attack", config.attack, SHIPPED), Omniscient):
+    if isinstance(attack_of(config.attack), Omniscient) and config.engine != "virtual":
         raise ConfigError(f"attack: {config.attack} knows every agent's contribution; use --engine virtual")

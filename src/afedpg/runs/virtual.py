@@ -16,7 +16,6 @@ from afedpg.engine.timing import Timing, make_timing
 from afedpg.engine.virtual import VirtualEngine
 from afedpg.errors import ConfigError
 from afedpg.messages import Float32, Vector, Workload
-from afedpg.parts import build
 from afedpg.record import checkpoint
 from afedpg.record.loss import check_rows, check_start, never_written
 from afedpg.record.recorder import Position, Recorder
@@ -85,9 +84,9 @@ def _adversary(config: Config, federation: Federation) -> Adversary | None:
     """The liars that know everything, where the attack is of that kind."""
     if not config.attackers:
         return None
-    from afedpg.agent.attacks.shipped import SHIPPED, Omniscient
+    from afedpg.agent.attacks.shipped import Omniscient, attack_of
 
-    attack = build("attack", config.attack, SHIPPED)
+    attack = attack_of(config.attack)
     if not isinstance(attack, Omniscient):
         return None
     if not isinstance(federation.rule.exchange.codec, Float32):

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from afedpg.agent.attacks import omniscient, reports, worlds
 from afedpg.agent.attacks.omniscient import Omniscient
+from afedpg.errors import ConfigError
+from afedpg.own_parts import name_of
+from afedpg.parts import build
 
-__all__ = ["SHIPPED", "Attack", "Omniscient"]
+__all__ = ["SHIPPED", "Attack", "Omniscient", "attack_of"]
 
 Attack = reports.Lie | worlds.World | Omniscient
 
@@ -27,3 +30,12 @@ SHIPPED: dict[str, type[Attack]] = {
     "largest-angle": omniscient.LargestAngle,
     "adaptive": omniscient.Adaptive,
 }
+
+
+def attack_of(text: str) -> Attack:
+    """The attack of that name, or of a user's file: what is none of the three kinds would leave its agents honest."""
+    attack: Attack = build("attack", text, SHIPPED)
+    if not isinstance(attack, Attack):
+        kinds = "Lie, World or Omniscient of afedpg.agent.attacks"
+        raise ConfigError(f"attack: {name_of(attack)} does not inherit from {kinds}; no agent would lie")
+    return attack
