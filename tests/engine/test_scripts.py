@@ -67,3 +67,35 @@ def test_a_function_below_an_earlier_call_asks_for_the_guard(engine, tmp_path):
     done = ran(["script.py"], tmp_path)
     assert 'put the call of train under `if __name__ == "__main__":`' in done.stderr.splitlines()[-1]
     assert done.stderr.count("Traceback") == 1
+
+
+POOL = """
+import multiprocessing
+from concurrent.futures import ProcessPoolExecutor
+from afedpg import train
+from afedpg.errors import ConfigError
+
+def trained(more):
+    try:  # as many steps as are worth workers
+        return train("CartPole-v1", agents=2, iterations=25, steps=1024, hidden=(4,), evaluate_episodes=1, **more)
+    except ConfigError as refusal:
+        return refusal
+
+if __name__ == "__main__":
+    with multiprocessing.get_context("{how}").Pool(2) as pool:
+        result, *refusals = pool.map(trained, [{{}}, {{"workers": 2}}, {{"engine": "local"}}])
+    with ProcessPoolExecutor(1) as pool:
+        print(pool.submit(trained, {{"workers": 2}}).result().sha256 == result.sha256)
+    print(*refusals, sep="\\n")
+"""
+
+
+@pytest.mark.parametrize("how", ["fork", "spawn"])
+def test_a_process_that_may_have_no_children_trains_alone(how, tmp_path):
+    (tmp_path / "script.py").write_text(POOL.format(how=how))
+    done = ran(["script.py"], tmp_path)
+    assert done.returncode == 0, done.stderr
+    same, *refusals = done.stdout.splitlines()
+    assert same == "True"
+    for setting, line in zip(("workers", "engine"), refusals, strict=True):
+        assert line.startswith(f"{setting}: a process of multiprocessing.Pool may start none of its own; use ")

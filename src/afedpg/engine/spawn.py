@@ -36,6 +36,11 @@ def reached() -> None:
         raise _Reached
 
 
+def childless() -> bool:
+    """Whether this process may start no others, as those of multiprocessing.Pool."""
+    return bool(multiprocessing.current_process().daemon)
+
+
 def start(target: Callable[..., None], build: Any, *arguments: Any) -> Any:
     """target(build, *arguments) in a process of its own, which ends with this one."""
     packed, main = pickle.dumps(build), sys.modules["__main__"]

@@ -239,9 +239,16 @@ def _resume(stored: StoredRun, workers: int) -> Result:
 
 
 def _check_workers(config: Config, own: Own, workers: int | None) -> int:
-    if workers is None:
+    chosen = None if workers is None else whole("workers", workers, 1)
+    if spawn.childless() and (config.engine == "local" or (chosen or 1) > 1):
+        setting = "engine" if config.engine == "local" else "workers"
+        raise ConfigError(
+            f"{setting}: a process of multiprocessing.Pool may start none of its own; use the virtual engine with "
+            "workers=1, or concurrent.futures.ProcessPoolExecutor"
+        )
+    if chosen is None:
         return default_workers(config, own)
-    workers = whole("workers", workers, 1)
+    workers = chosen
     if workers != 1 and config.engine != "virtual":
         raise ConfigError("workers: only used with --engine virtual; elsewhere every agent is a process of its own")
     return workers
@@ -250,6 +257,8 @@ def _check_workers(config: Config, own: Own, workers: int | None) -> int:
 def default_workers(config: Config, own: Own = Own()) -> int:
     """One per core where the work is worth the start of a process; a synthetic gradient or a short run is not."""
     short = config.iterations * config.agents * config.agent.steps < WORTH_A_WORKER
-    if config.engine != "virtual" or config.synthetic or short or not own.workload(config).travels_alone():
+    if config.engine != "virtual" or config.synthetic or short or spawn.childless():
+        return 1
+    if not own.workload(config).travels_alone():
         return 1
     return min(os.cpu_count() or 1, config.agents)
