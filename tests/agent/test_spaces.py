@@ -1,6 +1,7 @@
 """Spaces: flattened as Gymnasium does, refused by name where not supported, and stored as plain data."""
 
 import json
+import pickle
 
 import numpy as np
 import pytest
@@ -45,6 +46,7 @@ def test_flattening_is_gymnasiums(space):
         np.testing.assert_array_equal(flat, spaces.flatten(space, sample).astype(np.float64))
         assert flat.dtype == np.float64
         assert flat.shape == (spec.size,)
+        np.testing.assert_array_equal(pickle.loads(pickle.dumps(spec)).flatten(sample), flat)
 
 
 @pytest.mark.parametrize("space", [*SUPPORTED, PICTURE, spaces.Box(0, 200, (8, 8), np.uint8)], ids=str)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 from pathlib import Path
 
 import numpy as np
@@ -27,6 +28,26 @@ def test_the_policy_acts_as_the_one_that_is_loaded_from_the_folder(pole):
             given = [policy.predict(observations, deterministic=deterministic)[0] for policy in (mine, stored)]
             np.testing.assert_array_equal(*given)
     assert pole.policy.act(observations[0]) in (0, 1)
+
+
+def test_it_and_its_policy_can_be_pickled(pole, tmp_path):
+    seen = np.random.default_rng(0).standard_normal((20, 4)).astype(np.float32)
+    again = pickle.loads(pickle.dumps(pole))
+    assert (again.sha256, again.out, repr(again)) == (pole.sha256, pole.out, repr(pole))
+    saved = [
+        each.save(tmp_path / f"{which}{n}", which) for which in ("best", "last") for n, each in enumerate((pole, again))
+    ]
+    assert [saved[0].read_bytes(), saved[2].read_bytes()] == [saved[1].read_bytes(), saved[3].read_bytes()]
+    policy = load_policy(pole.out, seed=3)
+    policy.predict(seen, deterministic=False)
+    copy = pickle.loads(pickle.dumps(policy))  # its stream goes on
+    given = [each.predict(seen, deterministic=False)[0] for each in (policy, copy)]
+    np.testing.assert_array_equal(*given)
+
+
+def test_results_are_compared_as_objects(pole):
+    assert pole == pole
+    assert pole != train("quadratic", agents=1, iterations=1)
 
 
 def test_a_saved_policy_is_loaded_by_its_name(pole, tmp_path):

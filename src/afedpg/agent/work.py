@@ -35,7 +35,8 @@ from afedpg.agent.estimators.shipped import SHIPPED
 from afedpg.agent.scaling import LARGEST, RETURNS, discounted_returns, reward_scale
 from afedpg.config import AgentConfig, Config
 from afedpg.errors import ConfigError
-from afedpg.export.policy_file import PolicyFile, contents
+from afedpg.export.exporter import Exporter
+from afedpg.export.policy_file import PolicyFile
 from afedpg.messages import (
     OBSERVATIONS,
     AgentState,
@@ -298,18 +299,21 @@ class EnvironmentWorkload:
         return Evaluation(kind, outcome.mean, outcome.deviation, low, high, episodes, where)
 
     def export(self, theta: Floats, statistics: Statistics) -> tuple[dict[str, NDArray[Any]], dict[str, str]]:
-        return contents(
-            PolicyFile(
-                task=self._config.environment,
-                env_kwargs=self._agent.env_kwargs,
-                policy=self.policy.describe(),
-                observation_space=self.environments.observations.space,
-                action_space=self.environments.actions.space,
-                layout=self.policy.layout,
-                theta=theta[: self.policy.layout.size],
-                statistics=statistics.get(OBSERVATIONS) if self._agent.scale_observations else None,
-            )
+        return self.exporter.export(theta, statistics)
+
+    @property
+    def exporter(self) -> Exporter:
+        file = PolicyFile(
+            task=self._config.environment,
+            env_kwargs=self._agent.env_kwargs,
+            policy=self.policy.describe(),
+            observation_space=self.environments.observations.space,
+            action_space=self.environments.actions.space,
+            layout=self.policy.layout,
+            theta=np.zeros(0, np.float32),
+            statistics=None,
         )
+        return Exporter(file, self._agent.scale_observations, self.make_policy)
 
 
 def with_own(statistics: Statistics, own: Mapping[str, Moments]) -> Statistics:

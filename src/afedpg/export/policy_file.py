@@ -258,7 +258,7 @@ class LoadedPolicy:
     """
 
     def __init__(self, file: PolicyFile, seed: int = 0, make_policy: MakePolicy | None = None) -> None:
-        self.file = file
+        self.file, self._make_policy = file, make_policy
         self.observation_space = file.observation_space
         self.action_space = file.action_space
         self._observations: Observations = observations_of(file.observation_space)
@@ -266,6 +266,10 @@ class LoadedPolicy:
         self._scale = scaling(file.statistics, self._observations.size)
         self._actor = actor_of(file, make_policy)
         self._generator = np.random.default_rng(seed)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """What acts is compiled code, which is loaded again; the stream of sampled actions goes on where it is."""
+        return LoadedPolicy, (self.file, 0, self._make_policy), {"_generator": self._generator}
 
     def __repr__(self) -> str:
         return f"LoadedPolicy({self.file.task}: {self.file.origin})"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
@@ -64,11 +64,16 @@ class Result:
     evaluations: tuple[Evaluation, ...]
     out: Path | None
     config: Config
-    workload: Workload
+    workload: Workload  # of one that was pickled, what exports its policy
     curve: Curve
     best: Evaluated | None = None
     looks: int = 0
     stopped: str = ""
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Without environments and compiled code, which no other process could have."""
+        workload = bare(self.workload)
+        return {**self.__dict__, "workload": getattr(workload, "exporter", workload)}
 
     @property
     def cut(self) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -198,29 +199,28 @@ def _check_observation(space: Space[Any], whole: Space[Any]) -> None:
 
 
 def _flattener(space: Space[Any], size: int) -> Flatten:
-    """gymnasium.spaces.flatten, with short cuts for the two spaces nearly every task has."""
+    """gymnasium.spaces.flatten, with short cuts for the two spaces nearly every task has; each can be pickled."""
     if isinstance(space, spaces.Box):
-
-        def flatten_box(observation: Any) -> NDArray[np.float64]:
-            return np.asarray(observation, np.float64).reshape(-1)
-
-        return flatten_box
+        return _flatten_box
     if isinstance(space, spaces.Discrete):
-        start = int(space.start)
+        return partial(_flatten_discrete, space, int(space.start), size)
+    return partial(_flatten, space)
 
-        def flatten_discrete(observation: Any) -> NDArray[np.float64]:
-            _check_range(space, observation)
-            row = np.zeros(size)
-            row[int(observation) - start] = 1.0
-            return row
 
-        return flatten_discrete
+def _flatten_box(observation: Any) -> NDArray[np.float64]:
+    return np.asarray(observation, np.float64).reshape(-1)
 
-    def flatten(observation: Any) -> NDArray[np.float64]:
-        _check_range(space, observation)
-        return np.asarray(spaces.flatten(space, observation), np.float64)
 
-    return flatten
+def _flatten_discrete(space: Space[Any], start: int, size: int, observation: Any) -> NDArray[np.float64]:
+    _check_range(space, observation)
+    row = np.zeros(size)
+    row[int(observation) - start] = 1.0
+    return row
+
+
+def _flatten(space: Space[Any], observation: Any) -> NDArray[np.float64]:
+    _check_range(space, observation)
+    return np.asarray(spaces.flatten(space, observation), np.float64)
 
 
 def _check_range(space: Space[Any], observation: Any) -> None:
