@@ -12,10 +12,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from simulation import simulate
 
-from afedpg import train
+from afedpg import resume, train
 from afedpg.config import Config, TimingConfig
 from afedpg.engine.timing import MODELS, Fixed, Pareto, Silent, Timing, make_timing, with_clock
-from afedpg.errors import AfedpgError, ConfigError
+from afedpg.errors import AfedpgError, BrokenPart, ConfigError
 
 SPREADS = ("straggler", "leader", "linear")
 seconds = st.floats(0.001, 1000)
@@ -161,6 +161,26 @@ def test_when_nobody_will_ever_answer_the_run_says_so():
 def test_a_timing_model_that_makes_no_sense_is_named(wrong):
     with pytest.raises(AfedpgError, match=f"timing model gave agent 1 {wrong} seconds"):
         simulate(lambda agent_id, n: wrong if agent_id else 1.0, 2, 5)
+
+
+@pytest.mark.parametrize(
+    ("answer", "said"),
+    [
+        ("None", "gave a NoneType for gradient 1 of agent 1; return its seconds, a number"),
+        ("'1'", "gave a str for"),
+        ("np.ones(1)", r"gave an array \[1\] for"),
+        ("{}['who']", r"raised KeyError: 'who' \(.*mine\.py, line 3\)"),
+    ],
+)
+def test_a_timing_model_that_is_broken_is_one_line_and_its_run_goes_on(answer, said, tmp_path):
+    code = "import numpy as np\ndef mine(agent, n):\n    return ANSWER if agent and n == 1 else np.array(1.0)\n"
+    (tmp_path / "mine.py").write_text(code.replace("ANSWER", answer))
+    given = {"agents": 2, "iterations": 9, "timing": f"{tmp_path / 'mine.py'}:mine"}
+    with pytest.raises(BrokenPart, match=f"^timing: mine {said}.*; correct its code, then go on with: ") as refusal:
+        train("quadratic", **given, out=tmp_path / "run")
+    assert "\n" not in str(refusal.value)
+    (tmp_path / "mine.py").write_text(code.replace("ANSWER", "np.float32(1.0)"))
+    assert resume(tmp_path / "run").sha256 == train("quadratic", **given).sha256
 
 
 def test_time_ends_after_292_years():

@@ -15,13 +15,15 @@ import math
 from collections import defaultdict
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from numbers import Real
 from pathlib import Path
 from typing import Protocol
 
 import numpy as np
 
 from afedpg.config import LONGEST_SECONDS, Config
-from afedpg.errors import ConfigError
+from afedpg.errors import BrokenPart, ConfigError
+from afedpg.own_parts import asked, name_of
 from afedpg.parts import build, parse
 from afedpg.seeding import stream
 
@@ -182,7 +184,13 @@ class Own:
     arguments: int
 
     def __call__(self, agent_id: int, n: int, now: float = 0.0, up: int = 0, down: int = 0) -> float:
-        return self.model(*(agent_id, n, now, up, down)[: self.arguments])
+        whose = f"timing: {name_of(self.model)}"
+        found: float = asked(whose, self.model, *(agent_id, n, now, up, down)[: self.arguments])
+        number = found[()] if isinstance(found, np.ndarray) and found.shape == () else found
+        if not isinstance(number, Real):
+            what = f"an array {list(number.shape)}" if isinstance(number, np.ndarray) else f"a {type(number).__name__}"
+            raise BrokenPart(f"{whose} gave {what} for gradient {n} of agent {agent_id}; return its seconds, a number")
+        return found
 
 
 def with_clock(model: Callable[..., float]) -> Seconds:
