@@ -79,6 +79,14 @@ def test_log_probabilities_are_one_row(settings, change, came):
     assert re.match(said, line)
 
 
+@pytest.mark.parametrize("settings", [{}, {"method": "afedppo"}], ids=str)
+@pytest.mark.parametrize("number", [np.nan, np.inf])
+def test_log_probabilities_that_are_not_finite_are_no_gradients(settings, number):
+    line = refused(make_policy=log_prob_as(lambda row: row * number), **settings)
+    assert "reports in a row refused" in line
+    assert "not finite" in line
+
+
 def test_log_probabilities_depend_on_theta():
     line = refused(BrokenPart, make_policy=log_prob_as(lambda row: row.detach()))
     assert line.startswith("make_policy: Odd's log_prob does not depend on the parameters")

@@ -153,6 +153,8 @@ class Clipped(Averaging):
             "policy": policy.theta - here.policy,
             "value": value.theta - here.value if self.values == "added" else value.theta,
         }
+        if not np.isfinite(log_prob).all():  # no ratio is a number, nor will be: the server refuses it and says so
+            sent["policy"] = np.full_like(here.policy, np.nan)
         if self.share == "both":
             sent["moments.first"] = np.concatenate([policy.first, value.first])
         if self.share != "none":
