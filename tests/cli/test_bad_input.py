@@ -321,6 +321,20 @@ def test_a_timing_model_of_ones_own_beyond_virtual_time():
         train("quadratic", agents=2, timing=lambda agent, n: 1e300)
 
 
+@pytest.mark.parametrize(
+    ("words", "command"),
+    [
+        ("train CartPole-v1 --learning-rate 3e-4", "train"),
+        ("train CartPole-v1 --hidden 64 64", "train"),
+        ("server quadratic --insecure --listen 127.0.0.1:0 --out run --timing equal", "server"),
+    ],
+)
+def test_an_unknown_option_is_answered_by_the_help_that_lists_the_known_ones(words, command, capsys):
+    line = refused(capsys, *words.split())
+    assert line.startswith(f"afedpg {command}: unrecognized arguments: ")
+    assert line.endswith(f"; see `afedpg {command} --help`\n")
+
+
 def test_an_unknown_command(capsys):
     assert "invalid choice: 'fly'" in refused(capsys, "fly")
     assert "required: COMMAND" in refused(capsys)

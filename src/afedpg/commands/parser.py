@@ -33,6 +33,13 @@ class Parser(argparse.ArgumentParser):
             raise argparse.ArgumentError(action, "expected one argument")
         return super()._get_values(action, arg_strings)
 
+    def parse_args(self, args: Any = None, namespace: Any = None) -> Any:
+        """What a command does not know is answered by the command, whose help lists what it does know."""
+        options, unknown = self.parse_known_args(args, namespace)
+        if unknown:
+            getattr(options, "speaker", self).error(f"unrecognized arguments: {' '.join(unknown)}")
+        return options
+
     def error(self, message: str) -> NoReturn:
         """One line, exit code 2."""
         print(printable(f"{self.prog}: {message}; see `{self.prog} --help`"), file=sys.stderr)
@@ -44,7 +51,7 @@ def command(
 ) -> Parser:
     """A subcommand with its example and --json."""
     parser: Parser = commands.add_parser(name, help=help, description=help, epilog=f"example: {example}")
-    parser.set_defaults(command=run)
+    parser.set_defaults(command=run, speaker=parser)
     if json:
         parser.add_argument("--json", action="store_true", help="end with one machine-readable line")
     return parser
