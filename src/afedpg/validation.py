@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections import Counter
+from collections.abc import Collection
 from itertools import pairwise
 from typing import Any
 
@@ -22,6 +23,8 @@ from afedpg.config import (
 from afedpg.errors import ConfigError
 from afedpg.options import default_of, digits
 
+TIMING_OF = {"trace": "trace", "sigma": "lognormal", "shape": "pareto"}  # settings that one timing model alone reads
+_BY_ITSELF = "draws its gradients itself; leave it out, or name a task"  # of a synthetic problem
 SLOWEST = 1e-3  # bytes per second that messages can have in virtual time
 MOST_LAYERS, MOST_WEIGHTS = 32, 1 << 28  # of a network's hidden layers: an agent's machine must not be asked for more
 
@@ -52,7 +55,24 @@ def check_applicable(config: Config) -> Config:
         _require(not given or applies_to(config.engine, entry.name), f"{entry.name}: only used with {engines}")
     usual = METHODS.get(config.method, {}).get("estimator", AgentConfig.estimator)
     ignored = config.synthetic and ("estimator" in own or config.agent.estimator != usual)
-    _require(not ignored, f"estimator: {config.task} draws its gradients itself; leave it out, or name a task")
+    _require(not ignored, f"estimator: {config.task} {_BY_ITSELF}")
+    return config
+
+
+def check_effect(config: Config, named: Collection[str]) -> Config:
+    """The config itself if something reads what a user named. Apart again: presets may carry more than a run reads."""
+    kind = config.agent.estimator.partition(":")[0]
+    own = ".py:" in config.agent.estimator or any(entry.startswith("estimator:") for entry in config.own)
+    for name in named:
+        model = TIMING_OF.get(name, config.timing.timing)
+        _require(config.timing.timing == model, f"{name}: only used with --timing {model}")
+        if name in ("entropy", "value_weight"):
+            _require(not config.synthetic, f"{name}: {config.task} {_BY_ITSELF}")
+            ways = f" or clipped:entropy={config.agent.entropy:g}" if name == "entropy" else ""
+            _require(own or kind == "a3c", f"{name}: only used with --estimator a3c{ways}; this run has {kind}")
+    ignored = {"env_kwargs": bool(config.agent.env_kwargs), "device": config.agent.device != AgentConfig.device}
+    for name, given in ignored.items():
+        _require(not (config.synthetic and given and name in named), f"{name}: {config.task} {_BY_ITSELF}")
     return config
 
 

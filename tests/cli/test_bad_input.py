@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from afedpg import train
+from afedpg import resume, train
 from afedpg.cli import main, make_parser
 from afedpg.errors import AfedpgError, ConfigError
 
@@ -89,6 +89,12 @@ CASES = {
     "--timing list": "speeds: 0 given for 8 agents",
     "--agents 2 --timing list --speeds 1,0": "speeds: 0.0 must be above 0",
     "--agents 2 --speeds 1,2": "speeds: only used with --timing list",
+    "--trace nosuch.csv": "trace: only used with --timing trace",
+    "--sigma 0.5": "sigma: only used with --timing lognormal",
+    "--timing lognormal --shape 3": "shape: only used with --timing pareto",
+    "--device cuda": "device: quadratic draws its gradients itself; leave it out, or name a task",
+    "--env-kwargs a=1": "env_kwargs: quadratic draws its gradients itself",
+    "--method a3c --entropy 0.5": "entropy: quadratic draws its gradients itself",
     "--agents 2 --silent 0,1": "silent: every agent is silent",
     "--agents 2 --silent 2": "silent: there is no agent 2",
     "--method fedpg --silent 3": "silent: the server waits for every agent",
@@ -164,6 +170,26 @@ def test_runs_of_a_file_are_those_of_no_folder(capsys, empty_folder):
     (empty_folder / "many.py").touch()
     line = refused(capsys, "runs", "many.py")
     assert line == "afedpg: folder: many.py is a file; name run folders, or folders of runs\n"
+
+
+def test_settings_that_nothing_reads_are_refused_where_they_are_named(empty_folder):
+    small = {"agents": 1, "iterations": 1, "steps": 16, "hidden": (4,), "evaluate_episodes": 1, "out": "run"}
+    a3c = "only used with --estimator a3c"
+    for settings, line in (
+        ({"method": "afedppo", "entropy": 0.5}, f"entropy: {a3c} or clipped:entropy=0.5; this run has clipped"),
+        ({"entropy": 0.01}, f"entropy: {a3c} or clipped:entropy=0.01; this run has gae"),
+        ({"estimator": "natural", "value_weight": 0.5}, f"value_weight: {a3c}; this run has natural"),
+        ({"sigma": 0.5}, "sigma: only used with --timing lognormal"),
+    ):
+        with pytest.raises(ConfigError, match=f"^{line}$"):
+            train("CartPole-v1", **small, **settings)
+    (empty_folder / "mine.toml").write_text("entropy = 0.5\nsigma = 1.0\nvalue_weight = 0.1\ntrace = 'times.csv'\n")
+    run = train("CartPole-v1", **small, preset="mine.toml")
+    assert run.sha256 == train("CartPole-v1", **small | {"out": None}).sha256
+    assert resume("run").sha256 == run.sha256
+    (empty_folder / "own.py").write_text("from afedpg.agent.estimators.shipped import A3c\nclass Mine(A3c): pass\n")
+    read = {"estimator": f"{empty_folder / 'own.py'}:Mine", "entropy": 0.3, "value_weight": 0.2, "out": None}
+    assert train("CartPole-v1", **small | read, device="cpu", env_kwargs={}).gradients == 1
 
 
 @pytest.mark.parametrize("given", ["--engine virtual", "--timing pareto", "--silent 1", "--agent-cpus 2"])

@@ -41,7 +41,7 @@ def test_three_trials_on_seeds_that_judge_nothing_give_a_preset(
     assert (found.trials, found.pruned, len(seen), len(said)) == (3, 0, 9, 3)
     assert [config.seed for config in seen] == [100, 101, 102] * 3
     assert len({config.schedule.eta for config in seen}) == 3
-    assert set(found.settings) == {"eta", "alpha", "gamma", "gae_lambda"}
+    assert set(found.settings) == {"eta", "alpha"}
     assert load_preset("quadratic", found.preset) == {**SMALL, **found.settings}
     values = [float(line.split()[2].rstrip(",")) for line in said]
     assert found.value == pytest.approx(max(values), rel=1e-5)
@@ -106,7 +106,18 @@ def test_the_clipped_estimators_parameters_are_searched_and_given_ones_stay(tmp_
     assert "entropy=" in found.settings["estimator"]
     assert load_preset("CartPole-v1", found.preset)["gamma"] == 0.9
     with pytest.raises(ConfigError, match="all of them are given"):
-        tune("quadratic", eta=1.0, alpha=1.0, gamma=1.0, gae_lambda=1.0, out=tmp_path / "other")
+        tune("quadratic", eta=1.0, alpha=1.0, out=tmp_path / "other")
+
+
+def test_returns_are_discounted_where_there_are_some_and_a_preset_may_have_more_than_is_read(tmp_path: Path) -> None:
+    (tmp_path / "mine.toml").write_text("entropy = 0.5\nhidden = [4]\nsteps = 32\nevaluate_episodes = 1\n")
+    found = tune("CartPole-v1", agents=2, iterations=1, trials=1, out=tmp_path, preset=tmp_path / "mine.toml")
+    assert set(found.settings) == {"eta", "alpha", "gamma", "gae_lambda"}
+    assert load_preset("CartPole-v1", found.preset)["entropy"] == 0.5
+    found = tune("quadratic", agents=1, iterations=10, trials=1, out=tmp_path / "other", method="afedppo")
+    assert set(found.settings) == {"eta", "alpha"}
+    with pytest.raises(ConfigError, match="entropy: only used with"):
+        tune("CartPole-v1", entropy=0.5, trials=1, out=tmp_path / "third")
 
 
 def test_the_command_searches_and_its_preset_trains(

@@ -28,7 +28,7 @@ from afedpg.server.rules import RECIPES, Recipe, ServerRule, make_rule
 from afedpg.server.schedules import Schedule
 from afedpg.server.shipped import AGGREGATORS
 from afedpg.server.state import ServerState, begin_with, from_tree, initial_state
-from afedpg.validation import check_applicable, validate
+from afedpg.validation import check_applicable, check_effect, validate
 
 if TYPE_CHECKING:
     from afedpg.agent.estimators.estimator import Estimator
@@ -106,13 +106,18 @@ def check_own(config: Config, own: Own, kinds: tuple[str, ...] = tuple(Own.__dat
 
 def configure(task: str, preset: str | Path | None, settings: Mapping[str, Any], own: Own = Own()) -> Config:
     """Defaults, under the preset, under the settings given; validated, and nothing among them that would be ignored."""
-    base = load_preset(task, preset) if preset else {}
+    return laid_over(load_preset(task, preset) if preset else {}, task, settings, own)
+
+
+def laid_over(base: Mapping[str, Any], task: str, settings: Mapping[str, Any], own: Own = Own()) -> Config:
+    """The same of a preset's settings."""
+    named = tuple(settings)
     settings = configuration.absolute_paths({**base, **settings, "task": task})
     for kind, _ in configuration.PARTS:
         if isinstance(settings.get(kind), str) and settings[kind]:
             settings[kind] = parts.absolute(kind, settings[kind])
     config = configuration.resolved(configuration.from_settings({**settings, "own": own.names()}))
-    config = _counted(check_applicable(validate(config)))
+    config = _counted(check_effect(check_applicable(validate(config)), named))
     if config.agent.sites or own.sites:
         if config.synthetic:
             other = "; its agents differ by --optima" if config.task == "quadratic" else ""

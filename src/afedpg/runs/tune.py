@@ -27,7 +27,7 @@ from afedpg.record.disk import write_bytes
 from afedpg.runs.best import Evaluated
 from afedpg.runs.callbacks import Callback, watchers
 from afedpg.runs.keywords import Settings
-from afedpg.runs.parts import configure
+from afedpg.runs.parts import laid_over
 from afedpg.runs.train import run
 
 SEEDS = (100, 101, 102)  # judge what was found on others, 0 and so on
@@ -65,7 +65,7 @@ class Among:
 
 Space = dict[str, Between | Among]
 _RETURNS: Space = {"gamma": Among((0.95, 0.98, 0.99, 0.995, 0.999)), "gae_lambda": Among((0.8, 0.9, 0.95, 0.98, 1.0))}
-STEPS: Space = {"eta": Between(3e-3, 0.3), "alpha": Between(0.03, 1.0), **_RETURNS}
+STEPS: Space = {"eta": Between(3e-3, 0.3), "alpha": Between(0.03, 1.0)}
 CLIPPED: Space = {  # parameters of the estimator
     "rate": Between(1e-4, 3e-3), "epochs": Among((3, 5, 10, 20)), "entropy": Among((0.0, 0.001, 0.01)), **_RETURNS
 }  # fmt: skip
@@ -105,8 +105,8 @@ def tune(
 
         tune("CartPole-v1", out="tuned/pole", trials=10, agents=4, iterations=20)
 
-    Searched are eta, alpha, gamma and gae_lambda; with the clipped estimator (afedppo) its rate, epochs and entropy,
-    gamma and gae_lambda. What `settings` name stays as it is.
+    Searched are eta, alpha, gamma and gae_lambda, of a synthetic problem eta and alpha; with the clipped estimator
+    (afedppo) its rate, epochs and entropy, gamma and gae_lambda. What `settings` name stays as it is.
 
     Args:
         task: as of `train`.
@@ -128,8 +128,8 @@ def tune(
         workers = whole("workers", workers, 1)
     if "seed" in settings:
         raise ConfigError(f"seed: a search has seeds of its own, {SEEDS[0]} to {SEEDS[-1]}")
-    fixed = {**(load_preset(task, preset) if preset is not None else {}), **settings}
-    search = _Search(task, fixed, None if out is None else place("out", out), workers)
+    base = load_preset(task, preset) if preset is not None else {}
+    search = _Search(task, base, settings, None if out is None else place("out", out), workers)
     study = search.open()
     wanted = trials if trials is not None else TRIALS if minutes is None else None
     deadline = None if minutes is None else time.monotonic() + 60 * minutes
@@ -142,13 +142,18 @@ def tune(
 
 
 class _Search:
-    def __init__(self, task: str, fixed: Mapping[str, Any], folder: Path | None, workers: int | None) -> None:
-        self._task, self._fixed, self._workers = task, dict(fixed), workers
+    def __init__(
+        self, task: str, base: Mapping[str, Any], settings: Mapping[str, Any], folder: Path | None, workers: int | None
+    ) -> None:
+        self._task, self._base, self._named, self._workers = task, base, settings, workers
+        self._fixed = {**base, **settings}
         config = self._config({}, SEEDS[0])  # refuses now what makes no sense
         self._folder = folder or Path("tuned") / re.sub(r"[^A-Za-z0-9._-]", "_", f"{task}-{config.method}")
         self._spec = parse("estimator", config.agent.estimator)
-        searched = CLIPPED if self._spec.name == "clipped" and not self._spec.file else STEPS
-        taken = {*fixed, *self._spec.values}
+        searched = CLIPPED if self._spec.name == "clipped" and not self._spec.file else {**STEPS, **_RETURNS}
+        if config.synthetic:  # which draws its gradients itself, and has no returns to discount
+            searched = STEPS
+        taken = {*self._fixed, *self._spec.values}
         self.space = {name: values for name, values in searched.items() if name not in taken}
         if not self.space:
             raise ConfigError(f"tune: {', '.join(searched)} are what is searched, and all of them are given")
@@ -202,14 +207,14 @@ class _Search:
         return Tuned(chosen, best.value, len(finished), pruned, preset)
 
     def _config(self, chosen: Mapping[str, Any], seed: int) -> Config:
-        config = configure(self._task, None, {**self._fixed, **chosen, "seed": seed})
+        config = laid_over(self._base, self._task, {**self._named, **chosen, "seed": seed})
         often = config.record.evaluate_every or max(1, config.iterations // LOOKS)
         return replace(config, record=replace(config.record, evaluate_every=often))
 
     def _settings(self, chosen: Mapping[str, Any]) -> dict[str, Any]:
         """As `train` takes them: parameters of the estimator are written behind its name."""
-        own = {name: value for name, value in chosen.items() if name not in STEPS}
-        rest = {name: value for name, value in chosen.items() if name in STEPS}
+        own = {name: value for name, value in chosen.items() if name not in {**STEPS, **_RETURNS}}
+        rest = {name: value for name, value in chosen.items() if name not in own}
         written = write_values({**self._spec.values, **own})
         return {**rest, "estimator": f"{self._spec.name}:{written}"} if own else rest
 
