@@ -6,7 +6,7 @@ A field's `help` is what `afedpg train --help` prints. Imports neither numpy nor
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any
@@ -51,6 +51,7 @@ LONGEST_SECONDS = (2**63 - 1) / 1e9  # virtual time is counted in nanoseconds of
 STEPS_TOGETHER, SHORTEST_ROLLOUT = 1024, 16  # where T follows N: of all agents together, and of one at least
 PATHS = {"from_run": "RUN", "trace": "FILE"}  # settings that name a place, and what lies there
 SET_BY_RUNS = ("own", "extended")  # settings that nobody gives
+OF_COMMANDS = ("seeds", "out", "preset", "workers", "json")  # options beside the settings
 PARTS = (  # kind, and the section it is a setting of
     ("method", None), ("aggregator", None), ("codec", None), ("estimator", "agent"), ("timing", "timing"),
     ("attack", None), ("sites", "agent"),
@@ -306,7 +307,7 @@ def from_settings(settings: Mapping[str, Any], base: Config = Config()) -> Confi
     homes = {entry.name: section for section, entry in options()}
     for name in settings:
         if name not in homes:
-            raise ConfigError(f"{name}: no such setting; `afedpg train --help` lists them")
+            raise ConfigError(f"{name}: {_why_no_setting(name.replace('-', '_'), homes)}")
     config = base
     settings = {**METHODS.get(str(settings.get("method", "")), {}), **settings}
     for section in (None, *SECTIONS):
@@ -317,6 +318,14 @@ def from_settings(settings: Mapping[str, Any], base: Config = Config()) -> Confi
             part = getattr(config, section)
             config = replace(config, **{section: replace(part, **coerce(type(part), mine))})
     return config
+
+
+def _why_no_setting(name: str, known: Collection[str]) -> str:
+    if name in known:
+        return f"no such setting; it is written {name}"
+    if name in OF_COMMANDS:
+        return "no setting of a run, which would keep it, but an argument of the command or function that trains"
+    return "no such setting; `afedpg train --help` lists them"
 
 
 def resolved(config: Config) -> Config:

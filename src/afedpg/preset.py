@@ -5,13 +5,13 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from afedpg.config import SHORT_NAMES, flat
+from afedpg.config import SHORT_NAMES, flat, from_settings
 from afedpg.errors import ConfigError
 from afedpg.options import place
 from afedpg.toml_file import read_toml
 
 PRESETS = Path(__file__).parent / "presets"
-VERSIONS = ("-v4", "-v5")  # of the MuJoCo tasks: what a preset says holds for both
+VERSIONS = ("-v4", "-v5", "")  # of the MuJoCo tasks: what a preset says holds for both; without one it is the newest
 
 
 def presets() -> list[str]:
@@ -25,7 +25,7 @@ def kinds() -> str:
 
 
 def preset_of(task: str, kind: str) -> str:
-    """The name of a task's preset: 'hopper.ppo' for hopper, Hopper-v4 and Hopper-v5."""
+    """The name of a task's preset: 'hopper.ppo' for hopper, Hopper-v4, Hopper-v5 and Hopper."""
     short = {name[:-3] + version: short for short, name in SHORT_NAMES.items() for version in VERSIONS}
     return f"{short.get(task, task)}.{kind}"
 
@@ -36,7 +36,26 @@ def load_preset(task: str, preset: str | Path) -> dict[str, Any]:
     if not isinstance(preset, str) or preset.endswith(".toml"):
         return flat(read_toml(path, "preset"))
     name = preset_of(task, preset)
+    if preset in presets() and preset == preset_of(task, preset.partition(".")[2]):  # by its whole name
+        name = preset
     if name not in presets():
         known = ", ".join(presets()) or "none"
         raise ConfigError(f"preset: there is no '{preset}' for {task}; known: {known}, or the path of a .toml file")
     return flat(read_toml(PRESETS / f"{name}.toml", "preset"))
+
+
+def base_of(task: str, preset: str | Path | None) -> dict[str, Any]:
+    """What a run of that task begins with; a mistake in a file is told with the file's name."""
+    if not preset:
+        return {}
+    settings = load_preset(task, preset)
+    try:
+        from_settings(settings)
+    except ConfigError as error:
+        raise ConfigError(f"preset: {preset}: {error}") from error
+    meant = settings.get("task", task)
+    if SHORT_NAMES.get(meant, meant) != SHORT_NAMES.get(task, task):
+        raise ConfigError(
+            f"preset: {preset} is for the task {meant}, not for {task}; take the line out if it fits both"
+        )
+    return settings

@@ -2,10 +2,11 @@
 
 import pytest
 
+from afedpg import train, tune
 from afedpg.agent.work import EnvironmentWorkload
 from afedpg.config import SHORT_NAMES, from_settings, resolved
 from afedpg.errors import ConfigError
-from afedpg.preset import load_preset, presets
+from afedpg.preset import base_of, load_preset, presets
 from afedpg.validation import validate
 
 PAPER = {  # alpha, eta, T, K, parameters
@@ -38,6 +39,34 @@ def test_a_preset_is_for_both_versions_of_a_task(short, name, version):
     validate(resolved(from_settings({"task": task} | load_preset(task, "ppo"))))
     with pytest.raises(ConfigError, match="there is no 'ppo' for Hopper-v3"):
         load_preset("Hopper-v3", "ppo")
+
+
+def test_a_preset_is_known_by_its_whole_name_and_for_the_newest_version():
+    assert load_preset("hopper", "hopper.tuned") == load_preset("Hopper", "tuned") == load_preset("hopper", "tuned")
+    for task, preset in (("walker2d", "hopper.tuned"), ("hopper", "hopper.hopper.tuned"), ("hopper", "")):
+        with pytest.raises(ConfigError, match=f"there is no '{preset}' for {task}"):
+            load_preset(task, preset)
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("agants = 2", "agants: no such setting; `afedpg train --help` lists them"),
+        ("gae-lambda = 0.9", "gae-lambda: no such setting; it is written gae_lambda"),
+        ("seeds = '0-2'", "seeds: no setting of a run, which would keep it, but an argument of the command"),
+        ("out = 'run'", "out: no setting of a run"),
+        ("agents = true", "agents: True is not of type int"),
+        ("task = 'Acrobot-v1'", ""),
+    ],
+)
+def test_what_is_wrong_in_a_file_is_told_with_its_name(text, said, tmp_path):
+    (tmp_path / "mine.toml").write_text(text)
+    said = f"mine.toml: {said}" if said else "mine.toml is for the task Acrobot-v1, not for hopper"
+    for begin in (train, tune):
+        with pytest.raises(ConfigError, match=f"^preset: .*{said}"):
+            begin("hopper", preset=tmp_path / "mine.toml")
+    (tmp_path / "mine.toml").write_text("task = 'Hopper-v4'")
+    assert base_of("hopper", tmp_path / "mine.toml") == {"task": "Hopper-v4"}
 
 
 @pytest.mark.parametrize("preset", presets())

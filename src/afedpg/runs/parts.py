@@ -19,7 +19,7 @@ from afedpg.identity import identity
 from afedpg.imports import modules_in, place_of
 from afedpg.messages import Codec, Workload
 from afedpg.options import check_decorated
-from afedpg.preset import load_preset
+from afedpg.preset import base_of
 from afedpg.record import checkpoint
 from afedpg.record import folder as folders
 from afedpg.record.loss import warn_of_beginning
@@ -106,7 +106,7 @@ def check_own(config: Config, own: Own, kinds: tuple[str, ...] = tuple(Own.__dat
 
 def configure(task: str, preset: str | Path | None, settings: Mapping[str, Any], own: Own = Own()) -> Config:
     """Defaults, under the preset, under the settings given; validated, and nothing among them that would be ignored."""
-    return laid_over(load_preset(task, preset) if preset else {}, task, settings, own)
+    return laid_over(base_of(task, preset), task, settings, own)
 
 
 def laid_over(base: Mapping[str, Any], task: str, settings: Mapping[str, Any], own: Own = Own()) -> Config:
