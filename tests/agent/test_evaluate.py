@@ -8,7 +8,7 @@ from environments_for_tests import Endless, Pictured, Walk
 from afedpg import Own, load_policy, resume, train
 from afedpg.agent.work import EnvironmentWorkload
 from afedpg.config import from_settings
-from afedpg.errors import ConfigError
+from afedpg.errors import AfedpgError, ConfigError
 from afedpg.runs.evaluate import evaluate_run
 from afedpg.sampling import evaluate as evaluating
 from afedpg.sampling.evaluate import Episodes, Film, evaluate
@@ -72,6 +72,25 @@ def test_films_that_cannot_be_made_are_named(work, tmp_path):
         run(work, 0, episodes=1, on_step=Film().shoot)
     with pytest.raises(ConfigError, match="neither"):
         Film().write(tmp_path / "film.avi", 30)
+
+
+@pytest.mark.parametrize(
+    ("render", "line"),
+    [
+        (None, "video: the environment has no render; define one that returns a picture, an array of uint8"),
+        (lambda self: 1 / 0, "agent 0: env.render raised ZeroDivisionError: division by zero; fix env.render"),
+        (lambda self: np.zeros((4, 4)), r"video: the environment's render returned an array of float64 \[4, 4\]; ret"),
+        (lambda self: np.zeros((4, 4, 3)), r"video: .* returned an array of float64 \[4, 4, 3\]; return a picture"),
+        (lambda self: np.zeros(4, np.uint8), r"video: .* returned an array of uint8 \[4\]"),
+        (lambda self: np.zeros((4, 4, 2), np.uint8), r"video: .* returned an array of uint8 \[4, 4, 2\]"),
+    ],
+)
+def test_a_render_that_shows_no_picture_is_one_line(render, line):
+    shown = {"render_mode": "rgb_array"} | ({} if render is None else {"render": render})
+    kind = type("Shown", (Walk,), shown)
+    work = EnvironmentWorkload(from_settings({"task": "shown", "hidden": (8,)}), lambda agent: kind())
+    with pytest.raises(AfedpgError, match=f"^{line}"):
+        run(work, 0, episodes=1, on_step=Film().shoot)
 
 
 def test_what_is_evaluated_and_delivered_is_scaled_as_in_training(tmp_path):

@@ -16,12 +16,13 @@ from afedpg.errors import ConfigError
 from afedpg.messages import Moments
 from afedpg.policy.acting import Actor
 from afedpg.policy.mlp import Policy
-from afedpg.sampling.environments import Environment, Live, time_limit
+from afedpg.sampling.environments import Environment, Live, failure, time_limit
 from afedpg.sampling.normalizer import scaling
 from afedpg.student import t_quantile
 
 MOST_FRAMES = 300  # of a film: rendering without a graphics card takes a tenth of a second each
 MOST_STEPS = 10_000  # of an evaluation's episode where the task has no time limit: it may never end by itself
+PICTURE = "a picture, an array of uint8 [height, width, 3]"  # of a film
 REMEDY = "set one, as --max-episode-steps 500"
 
 
@@ -107,8 +108,16 @@ class Film:
             frame: Any = env.render()
         except gymnasium.error.DependencyNotInstalled as error:
             raise ConfigError(f"video: {error}") from error
+        except NotImplementedError as error:
+            raise ConfigError(f"video: the environment has no render; define one that returns {PICTURE}") from error
+        except Exception as error:  # whatever a user's code raises
+            raise failure(0, "env.render", error) from error
         if not isinstance(frame, np.ndarray):
             raise ConfigError('video: the environment shows no pictures; make it with render_mode="rgb_array"')
+        colours = frame.shape[2:] in ((), (1,), (3,), (4,)) and frame.ndim >= 2
+        if frame.dtype != np.uint8 or not colours or 0 in frame.shape:
+            what = f"an array of {frame.dtype} {list(frame.shape)}"
+            raise ConfigError(f"video: the environment's render returned {what}; return {PICTURE}")
         self.frames.append(frame)
 
     def write(self, path: Path, frames_per_second: float) -> None:
