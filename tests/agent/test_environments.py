@@ -85,7 +85,12 @@ def test_a_module_of_ones_own_may_take_gravity_itself(tmp_path, monkeypatch):
         ("CartPole-v99", {}, "task: CartPole-v99"),
         ("no_such_module:Task-v0", {}, "task: no_such_module:Task-v0"),
         ("CartPole-v1", {"colour": "red"}, "env_kwargs: CartPole-v1 does not take"),
-        ("CartPole-v1", {"gravity": 3.0}, "env_kwargs: CartPole-v1 has no gravity"),
+        (
+            "CartPole-v1",
+            {"gravity": 3.0},
+            "env_kwargs: CartPole-v1 has no gravity that is set as an argument; --sites gravity multiplies its own",
+        ),
+        ("Acrobot-v1", {"gravity": 3.0}, "env_kwargs: Acrobot-v1 has no gravity that is set as an argument"),
         ("Hopper-v4", {"gravity": "low"}, "env_kwargs:"),
     ],
 )

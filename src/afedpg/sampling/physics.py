@@ -12,6 +12,7 @@ import gymnasium
 import numpy as np
 
 from afedpg.errors import ConfigError
+from afedpg.sampling.sites import changes_of
 
 NAMES = ("gravity", "friction", "wind")
 
@@ -28,7 +29,10 @@ class Physics:
         model = getattr(env.unwrapped, "model", None)
         if not hasattr(model, "geom_friction"):
             env.close()
-            raise ConfigError(f"env_kwargs: {self.task} has no {', '.join(self.values)} to set")
+            known = [name for name in self.values if name in changes_of(env)]
+            other = f"; --sites {known[0]} multiplies its own" if known else ""
+            names = ", ".join(self.values)
+            raise ConfigError(f"env_kwargs: {self.task} has no {names} that is set as an argument{other}")
         assert model is not None
         try:
             numbers = {name: np.asarray(value, np.float64) for name, value in self.values.items()}
