@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import sys
 from itertools import pairwise
 from pathlib import Path
@@ -83,6 +84,9 @@ def test_a_study_goes_on_with_its_own_settings_alone(tmp_path: Path, monkeypatch
 
 def test_an_interrupted_trial_does_not_count(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     run, calls = tuning.run, []
+    said: list[logging.LogRecord] = []
+    monkeypatch.setattr(logging.getLogger("optuna"), "handle", said.append)
+    monkeypatch.setattr(logging.getLogger("optuna.study._optimize"), "handle", said.append)
 
     def interrupted(config: Any, **more: Any) -> Any:
         calls.append(config)
@@ -93,6 +97,7 @@ def test_an_interrupted_trial_does_not_count(tmp_path: Path, monkeypatch: pytest
     monkeypatch.setattr(tuning, "run", interrupted)
     with pytest.raises(KeyboardInterrupt):
         tune("quadratic", **SMALL, trials=3, out=tmp_path)
+    assert said == []  # no traceback of a trial, which is no fault
     assert tune("quadratic", **SMALL, trials=2, out=tmp_path).trials == 2
     assert len(calls) == 8
 
@@ -149,6 +154,11 @@ def test_the_command_searches_and_its_preset_trains(
         ({"preset": 5}, "preset: 5 is no path"),
         ({"workers": "2"}, "workers: '2' is not of type int"),
         ({"workers": 0}, "workers: 0; at least 1 is needed"),
+        ({"callbacks": ()}, "callbacks: a search takes tasks by their names, and settings, alone"),
+        (
+            {"make_env": object},
+            "make_env: a search takes tasks by their names, and settings, alone; register the environment with .*",
+        ),
     ],
 )
 def test_what_is_of_another_type_is_one_line(tmp_path: Path, given: dict[str, Any], line: str) -> None:

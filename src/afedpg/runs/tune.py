@@ -126,6 +126,9 @@ def tune(
             raise ConfigError(f"{name}: {given} is outside (0, {MOST}]")
     if workers is not None:
         workers = whole("workers", workers, 1)
+    if own := sorted({"make_env", "make_policy", "on_arrival", "callbacks", "progress"} & settings.keys()):
+        register = "; register the environment with Gymnasium" if own[0] == "make_env" else ""
+        raise ConfigError(f"{own[0]}: a search takes tasks by their names, and settings, alone{register}")
     if "seed" in settings:
         raise ConfigError(f"seed: a search has seeds of its own, {SEEDS[0]} to {SEEDS[-1]}")
     search = _Search(task, base_of(task, preset), settings, None if out is None else place("out", out), workers)
@@ -160,7 +163,7 @@ class _Search:
     def open(self) -> Any:
         """The study, which others of the same folder go on with."""
         optuna = _optuna()
-        optuna.logging.set_verbosity(optuna.logging.WARNING)
+        optuna.logging.set_verbosity(optuna.logging.ERROR)  # it warns of a failed trial by a traceback
         try:
             self._folder.mkdir(parents=True, exist_ok=True)
         except OSError as error:
