@@ -342,6 +342,20 @@ def test_a_schedule_must_give_what_a_step_can_be_made_with(name, value, empty_fo
         assert max(gradients) <= 1 + 1  # of the start: a Join each
 
 
+@pytest.mark.parametrize("name", ["alpha", "eta"])
+def test_a_schedule_is_a_function_of_two_numbers_that_gives_one(name):
+    for schedule in (lambda progress: 0.1, lambda iteration, version, more: 0.1, lambda: 0.1):
+        with pytest.raises(ConfigError, match=rf"^{name}: a schedule is a function of \(iteration, version\): "):
+            train("quadratic", **{name: schedule})
+    for value in (np.array([0.1]), np.full(3, 0.1), [0.1], "0.1"):
+        with pytest.raises(
+            ConfigError, match=rf"^{name}: your schedule gave .*0.1.* at iteration 0, version 0; it must"
+        ):
+            train("quadratic", **{name: lambda iteration, version, value=value: value})
+    for value in (0.1, np.float64(0.1), np.array(0.1)):
+        assert train("quadratic", agents=1, iterations=1, **{name: lambda i, v, value=value: value}).gradients == 1
+
+
 def test_a_timing_model_of_ones_own_beyond_virtual_time():
     with pytest.raises(AfedpgError, match="agent 0 is busy beyond 292 virtual years"):
         train("quadratic", agents=2, timing=lambda agent, n: 1e300)
@@ -460,6 +474,11 @@ def test_what_cannot_be_read_says_how_to_write_it(arguments, words, tmp_path, ca
 def test_what_is_no_address_is_named(capsys, port, empty_folder):
     command = ("agent", "quadratic", "--insecure", "--name", "a", "--connect", f"127.0.0.1:{port}")
     assert refused(capsys, *command) == f"afedpg: connect: '127.0.0.1:{port}' is not HOST:PORT\n"
+
+
+def test_an_agent_without_a_certificate_is_asked_for_its_name(capsys):
+    said = refused(capsys, "agent", "quadratic", "--insecure", "--connect", "127.0.0.1:1")
+    assert said == "afedpg: name: with --insecure no certificate says who this is; give --name NAME\n"
 
 
 @pytest.mark.parametrize(

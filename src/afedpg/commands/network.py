@@ -143,6 +143,8 @@ def _agent(options: argparse.Namespace) -> int:
             raise ConfigError(f"{name}: {getattr(options, name):g} seconds; between 0 and {longest} are needed")
     if options.insecure:
         require_loopback(host)
+        if not options.name:
+            raise ConfigError("name: with --insecure no certificate says who this is; give --name NAME")
         check_name(options.name)
     config = _own_config(options)
     attack = getattr(options, "attack", "")
