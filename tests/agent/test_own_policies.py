@@ -185,6 +185,10 @@ def batch_norm():
         (lambda *given: Net, "make_policy: it returned a type; return a torch.nn.Module"),
         (lambda *given: torch.nn.Linear(2, 2), "make_policy: Linear lacks log_prob, sample, mode"),
         (
+            odd(parameters=lambda self: iter(()), named_parameters=lambda self: iter(())),
+            "make_policy: Odd has no param",
+        ),
+        (
             lambda *given: Net(*given).requires_grad_(False),
             "make_policy: Net's net.0.weight is not to be trained; keep",
         ),

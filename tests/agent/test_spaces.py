@@ -26,6 +26,7 @@ SUPPORTED = [
 PICTURE = spaces.Box(0, 255, (8, 8, 3), np.uint8)
 REFUSED = [
     spaces.Box(0, 1, (8, 8, 3), np.float32),
+    spaces.Box(0, 255, (2, 2, 8, 8, 3), np.uint8),
     spaces.Text(5),
     spaces.Sequence(BOX),
     spaces.Dict({"p": PICTURE}),
@@ -59,6 +60,9 @@ def test_unsupported_observations_are_named(space):
     with pytest.raises(ConfigError) as refusal:
         observations_of(space)
     assert str(space) in str(refusal.value)
+    of_bytes = isinstance(space, spaces.Box) and space.dtype == np.uint8
+    assert ("not of bytes" in str(refusal.value)) == (isinstance(space, spaces.Box) and not of_bytes)
+    assert ("has 5 axes, and a picture or a stack of them 2 to 4" in str(refusal.value)) == of_bytes
 
 
 @pytest.mark.parametrize("space", [spaces.Box(0, 9, (2,), np.int64), spaces.Tuple([spaces.Discrete(2)])])

@@ -161,6 +161,8 @@ def _check_module(module: Any) -> None:
         raise ConfigError(f"make_policy: it returned a {kind}; return a torch.nn.Module with {', '.join(_METHODS)}")
     if missing := [name for name in _METHODS if not hasattr(module, name)]:
         raise ConfigError(f"make_policy: {kind} lacks {', '.join(missing)}; see OwnModule")
+    if not any(True for _ in module.parameters()):
+        raise ConfigError(f"make_policy: {kind} has no parameters; there is nothing to train")
     for name, parameter in module.named_parameters():
         if isinstance(parameter, torch.nn.parameter.UninitializedParameter):
             raise ConfigError(f"make_policy: {kind}'s {name} has no shape yet; give its layer the number of its inputs")

@@ -187,6 +187,11 @@ def _check_observation(space: Space[Any], whole: Space[Any]) -> None:
                 "one picture, or numbers: choose with gymnasium.wrappers.FilterObservation or TransformObservation"
             )
         if len(space.shape) >= 3 and image_of(space) is None:
+            if space.dtype == np.uint8:
+                raise ConfigError(
+                    f"task: the observation space {where} has {len(space.shape)} axes, and a picture or a stack of "
+                    "them 2 to 4; join some with gymnasium.wrappers.ReshapeObservation, or all with FlattenObservation"
+                )
             raise ConfigError(
                 f"task: the observation space {where} is a picture, but not of bytes; make it uint8 from 0 to 255, "
                 "for example with gymnasium.wrappers.TransformObservation, or one row with FlattenObservation"
