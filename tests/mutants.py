@@ -644,7 +644,7 @@ MUTANTS = [
     Mutant("what is no attack is taken for one", "agent/attacks/shipped.py",
            "if not isinstance(attack, Attack):", "if False:", f"{LIES} no_attack"),
     Mutant("a process that may have no children starts some", "engine/spawn.py",
-           "return bool(multiprocessing.current_process().daemon)", "return False",
+           "return bool(current_process().daemon)", "return False",
            "tests/engine/test_scripts.py children"),
     Mutant("a pickled policy begins its stream anew", "export/policy_file.py",
            ', {"_generator": self._generator}', ", {}", "tests/engine/test_result.py pickled"),

@@ -14,6 +14,7 @@ import signal
 import sys
 import types
 from collections.abc import Callable, Iterator
+from multiprocessing import current_process
 from pathlib import Path
 from typing import Any
 
@@ -38,7 +39,7 @@ def reached() -> None:
 
 def childless() -> bool:
     """Whether this process may start no others, as those of multiprocessing.Pool."""
-    return bool(multiprocessing.current_process().daemon)
+    return bool(current_process().daemon)
 
 
 def start(target: Callable[..., None], build: Any, *arguments: Any) -> Any:
