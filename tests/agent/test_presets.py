@@ -43,9 +43,11 @@ def test_a_preset_is_for_both_versions_of_a_task(short, name, version):
 
 def test_a_preset_is_known_by_its_whole_name_and_for_the_newest_version():
     assert load_preset("hopper", "hopper.tuned") == load_preset("Hopper", "tuned") == load_preset("hopper", "tuned")
-    for task, preset in (("walker2d", "hopper.tuned"), ("hopper", "hopper.hopper.tuned"), ("hopper", "")):
+    for task, preset in (("walker2d", "hopper.tuned"), ("hopper", "hopper.hopper.tuned")):
         with pytest.raises(ConfigError, match=f"there is no '{preset}' for {task}"):
             load_preset(task, preset)
+    with pytest.raises(ConfigError, match=r"^preset: '' is no path$"):
+        load_preset("hopper", "")
 
 
 @pytest.mark.parametrize(

@@ -51,6 +51,8 @@ class Result:
         stopped: what ended the run early: the class of a callback, on_arrival, or the setting stop_at_return,
             stop_at_evaluation or stop_at_seconds; empty where nothing did.
         config: the settings.
+        workload: what the agents did; `save` asks it how the policy is written.
+        curve: returns by samples, as `plot` draws them.
     """
 
     theta: Vector
