@@ -94,6 +94,9 @@ class AgentPort:
 
 
 async def _quietly(work: Coroutine[Any, Any, None]) -> None:
-    """A connection that breaks while somebody else writes to it is noticed by its reader."""
-    with contextlib.suppress(grpc.RpcError, grpc.aio.UsageError, asyncio.InvalidStateError):
+    """A connection that breaks while somebody else writes to it is noticed by its reader.
+
+    gRPC's errors have two families: a write to a peer that is gone raises an InternalError, one of BaseError.
+    """
+    with contextlib.suppress(grpc.RpcError, grpc.aio.BaseError, asyncio.InvalidStateError):
         await work
