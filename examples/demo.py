@@ -70,7 +70,7 @@ def _tell(rows: list[tuple[str, ...]], picture: Path, seconds: float) -> None:
     print("What to try next (in .venv/bin):")
     print("  afedpg train CartPole-v1 --agents 4                       any Gymnasium task")
     print("  afedpg train swimmer --timing straggler --spread 20       one agent twenty times slower than the rest")
-    print(f"  afedpg replay {OUT / 'afedpg'}                            fold the journal again: the same bits?")
+    print(f"  afedpg replay {OUT / 'afedpg'}                            apply its gradients again: the same theta?")
     print("  afedpg train --help                                       every setting")
 
 

@@ -74,14 +74,14 @@ def _replay(options: argparse.Namespace) -> int:
     if options.recompute:
         done = recompute(options.run, workers=options.workers, trust_code=trust)
     elif options.workers is not None:
-        raise ConfigError("workers: only used with --recompute; the journal is folded by one process")
+        raise ConfigError("workers: only used with --recompute; the journal is reapplied by one process")
     else:
         done = replay(options.run, trust_code=trust)
     compared = bool(done.gradients and (options.recompute or done.events))
     if options.json:
         print(json.dumps({**dataclasses.asdict(done), "agrees": done.agrees}))
     elif done.agrees and compared:
-        how = "recomputed" if options.recompute else f"{done.events} events folded again"
+        how = "recomputed" if options.recompute else f"{done.events} recorded events reapplied"
         print(f"same bits: {how}, {done.gradients} gradients, theta SHA-256 {done.recorded}")
     if not done.agrees:
         raise AfedpgError(f"theta differs: recorded {done.recorded}, replayed {done.replayed}")

@@ -22,7 +22,7 @@ from afedpg.server.state import from_tree
 class Comparison:
     """Two thetas that must be one."""
 
-    events: int  # folded again; 0 where the run was recomputed
+    events: int  # of the journal that were applied again; 0 where the run was recomputed
     gradients: int
     recorded: str  # SHA-256 of theta in the newest checkpoint
     replayed: str

@@ -103,6 +103,6 @@ def _mean(values: Sequence[float]) -> float | None:
 
 def _size(count: int) -> str:
     size, unit = float(count), 0
-    while size >= 1024 and unit < 4:
+    while size >= 1000 and unit < 4:  # three digits: 1,010 MiB are 0.986 GiB, not 1.01e+03 MiB
         size, unit = size / 1024, unit + 1
     return f"{size:.3g} {('B', 'KiB', 'MiB', 'GiB', 'TiB')[unit]}"
