@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import sqlite3
+from contextlib import closing
+
 import pytest
 
 from afedpg import Callback, EarlyStopping, Own, recompute, replay, resume, train
@@ -190,3 +193,16 @@ def test_a_refused_resume_leaves_the_length_as_it_was(tmp_path, capsys):
         assert main(["resume", str(out), "--iterations", "+1", *more]) == 2
     assert (out / "run.toml").read_text() == toml
     assert resume(out).gradients == 6
+
+
+def test_an_extension_that_was_refused_for_lost_files_is_replaced_and_not_added_to(tmp_path):
+    out = tmp_path / "run"
+    train("quadratic", **SMALL, iterations=10, schedule="linear", out=out)
+    with closing(sqlite3.connect(out / "run.db")) as connection, connection:
+        connection.execute("DELETE FROM arrivals WHERE gradient <= 3")
+    for _ in range(2):
+        with pytest.raises(AfedpgError, match="arrivals up to the checkpoint are missing"):
+            resume(out, iterations="+5")
+    longer = resume(out, iterations="+5", accept_loss=True)
+    config = open_run(out).config()
+    assert (config.iterations, config.extended, longer.gradients) == (15, (10, 30), 15 * SMALL["agents"])

@@ -28,7 +28,6 @@ def extend(path: str | Path, iterations: int | str, own: Own = Own(), trust_code
     """
     folder, config = open_checked(path, own, trust_code)
     check_values(config)
-    total = _total(iterations, config.iterations)
     with folder.lock():
         if not folder.database.exists() or read_notes(folder.database).get("state") != "finished":
             raise ConfigError(
@@ -37,11 +36,20 @@ def extend(path: str | Path, iterations: int | str, own: Own = Own(), trust_code
         _, tree = checkpoint.load_latest(folder.checkpoints)
         check_agreement(folder, tree, lambda text: None)  # `resume` tells what may change
         step = int(tree["server"]["iteration"])
+        config = _as_begun(config, step)
+        total = _total(iterations, config.iterations)
         longer = replace(config, iterations=total, extended=(*config.extended, config.iterations, step))
         folder.rewrite(iterations=total, extended=list(longer.extended))
     said = f"{config.iterations} iterations become {total}: {_schedules(config, longer, step)}"
     _log.info(said)
     return said
+
+
+def _as_begun(config: Config, step: int) -> Config:
+    """Without an extension that was written down and then refused to go on, for files that are gone: it is replaced."""
+    if config.extended[-1:] != (step,):
+        return config
+    return replace(config, iterations=config.extended[-2], extended=config.extended[:-2])
 
 
 def _total(iterations: int | str, now: int) -> int:
