@@ -77,8 +77,8 @@ def check_effect(config: Config, named: Collection[str]) -> Config:
             _require(own or kind == "a3c", f"{name}: only used with --estimator a3c{ways}; this run has {kind}")
         if name in BASELINE_OF and not config.synthetic:
             *most, last = BASELINE_OF[name]
-            ways = f"{', '.join(most)} or {last}"
-            _require(own or kind in BASELINE_OF[name], f"{name}: only used with --estimator {ways}; this run has {kind}")
+            told = f"only used with --estimator {', '.join(most)} or {last}; this run has {kind}"
+            _require(own or kind in BASELINE_OF[name], f"{name}: {told}")
     mixes = config.method not in WITHOUT_ALPHA or any(entry.startswith("method:") for entry in config.own)
     _require(mixes or "alpha" not in named, f"alpha: {config.method} mixes nothing, so it has none; leave it out")
     ignored = {"env_kwargs": bool(config.agent.env_kwargs), "device": config.agent.device != AgentConfig.device}
