@@ -67,7 +67,7 @@ def grid(score: float, worst: float, task: str = "lq-bandit", seeds: int = 5) ->
     found = []
     for case in adversaries.cases(replace(FULL, tasks=(task,))):
         lied = score if case.attack and case.defence == "slots" else 0.0 if case.attack else 1.0
-        found.append(Score(case, (lied,) * seeds, (lied,) * seeds))
+        found.append(Score(case, (lied,) * seeds, (lied,) * seeds, tuple(range(seeds))))
     first = next(place for place, s in enumerate(found) if s.case.attack and s.case.defence == "slots")
     found[first] = replace(found[first], scores=(worst,) * seeds)
     return found
@@ -143,8 +143,16 @@ def test_hopper_is_judged_by_its_own_rules(score: float, unattacked: tuple[float
     for case in adversaries.cases(choices):
         scores = (score if case.liars == 2 else 0.0,) * 3 if case.attack else (1.0,) * 5  # nothing is asked of four
         scores = unattacked if (case.attack, case.defence) == ("", "slots") else scores
-        found.append(Score(case, scores, scores))
+        found.append(Score(case, scores, scores, tuple(range(len(scores)))))
     assert [one.verdict for one in adversaries.judge(found, choices)] == verdicts
+
+
+def test_the_cost_of_the_defence_is_as_uncertain_as_both_of_its_sides() -> None:
+    case = Case("hopper", "", "slots", 1.0, 0)
+    defended, plain = Score(case, (1.0,) * 4, (1.0,) * 4, (0, 1, 2, 3)), (1.0, 0.5, 1.0, 0.7, 9.0)
+    cost = adversaries._cost(defended, Score(case, plain, plain, (0, 1, 2, 3, 4)))
+    assert cost.value == pytest.approx(1 / 0.8)
+    assert cost.low < 1.05 < 1.6 < cost.high
 
 
 def test_what_is_finished_is_concluded_from(tmp_path: Path) -> None:

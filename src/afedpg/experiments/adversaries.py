@@ -17,7 +17,7 @@ from afedpg.config import ATTACKS, PROBLEMS
 from afedpg.experiments.choices import Choices
 from afedpg.experiments.jobs import Plan
 from afedpg.experiments.outcome import Outcome, Picture, Verdict, rule, settle
-from afedpg.experiments.statistics import Interval, t_interval
+from afedpg.experiments.statistics import Interval, bootstrap
 from afedpg.experiments.tables import Table, table
 from afedpg.experiments.trials import AGENTS, EPISODES, METHOD, Case, Course, Likeness, Trial
 
@@ -168,7 +168,7 @@ class Score:
     case: Case
     scores: tuple[float, ...]  # by seed
     values: tuple[float, ...]  # of theta in the end
-    seeds: tuple[int, ...] = ()
+    seeds: tuple[int, ...]
 
     @property
     def median(self) -> float:
@@ -253,7 +253,11 @@ def _judge_cost(task: str, defended: Score, plain: Score) -> Verdict:
 
 
 def _cost(defended: Score, plain: Score) -> Interval:
-    return t_interval(np.array(defended.scores) / float(np.mean(plain.scores)))
+    """On the seeds of both, which are resampled in pairs: one that fails undefended is as much a matter of chance."""
+    undefended = dict(zip(plain.seeds, plain.scores, strict=True))
+    there = zip(defended.seeds, defended.scores, strict=True)
+    pairs = np.array([(score, undefended[seed]) for seed, score in there if seed in undefended])
+    return bootstrap(pairs, lambda some: float(some[:, 0].mean() / some[:, 1].mean()), seed=0)
 
 
 def _words(case: Case) -> str:

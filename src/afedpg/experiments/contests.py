@@ -51,7 +51,7 @@ class Course:
     """What is run, and over which constants everybody searches; likely ones first: they bound how long others take."""
 
     alphas: tuple[float, ...] = (0.2, 0.5, 0.05)  # none: the preset's constants, and no search
-    etas: tuple[float, ...] = (0.03, 0.1, 0.01, 0.3)
+    etas: tuple[float, ...] = (0.03, 0.1, 0.01, 0.3, 1.0, 3.0)  # a batch makes few steps and wants long ones
     goal: float | None = None  # a return; None: the gap
     most: int = 3_000  # contributions, used or not, after which a run has not reached the goal
     more: tuple[tuple[str, Any], ...] = (("literal_constants", True),)
@@ -100,7 +100,7 @@ class Passage(NamedTuple):
 
 
 def points(contestant: Contestant, course: Course = EXACT) -> list[Point]:
-    """The same 12 pairs of alpha and eta for everybody; the values of an own parameter take turns over them."""
+    """The same pairs of alpha and eta for everybody; the values of an own parameter take turns over them."""
     values = contestant.values
     return [
         Point(contestant.aggregator.format(values[(i + j) % len(values)]), alpha, eta)

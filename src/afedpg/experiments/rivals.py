@@ -269,6 +269,7 @@ def draw(found: Sequence[Standing]) -> Figure:
     cells = dict.fromkeys((s.problem, s.law) for s in found)  # environments are not run under every law
     leftmost = {problem: next(law for law in shown if (problem, law) in cells) for problem in problems}
     lowest = {law: [problem for problem in problems if (problem, law) in cells][-1] for law in shown}
+    farthest = 1.2 * max(20.0, *(end for s in found for end in s.ratio if math.isfinite(end)))
     figure, axes = plotting.panels(len(problems), len(shown), width=2.6, height=2.6)
     for row, problem in enumerate(problems):
         for column, law in enumerate(shown):
@@ -277,14 +278,16 @@ def draw(found: Sequence[Standing]) -> Figure:
                 panel.set_axis_off()
                 continue
             here = {s.label: s for s in found if (s.problem, s.law) == (problem, law)}
-            _panel(panel, [here.get(label) for label in labels], labels if leftmost[problem] == law else None)
+            _panel(panel, [here.get(label) for label in labels], labels if leftmost[problem] == law else None, farthest)
             panel.set_title(f"{problem}\n{IN_WORDS[law]}")
             if lowest[law] == problem:
                 panel.set_xlabel("time / time of afedpg")
     return figure  # type: ignore[no-any-return]
 
 
-def _panel(panel: plotting.Axes, here: Sequence[Standing | None], labels: Sequence[str] | None) -> None:
+def _panel(
+    panel: plotting.Axes, here: Sequence[Standing | None], labels: Sequence[str] | None, farthest: float
+) -> None:
     panel.axvline(1.0, color=plotting.GREY, linewidth=0.8)
     for place, standing in enumerate(here):
         if standing is None:  # beside environments alone
@@ -299,13 +302,12 @@ def _panel(panel: plotting.Axes, here: Sequence[Standing | None], labels: Sequen
             panel.text(1.0, place, " not reached", va="center", fontsize=8)
     panel.set(xscale="log", ylim=(len(here) - 0.5, -0.5))
     panel.set_yticks(range(len(here)), labels or [""] * len(here))
-    panel.set_xlim(0.2, 20)
+    panel.set_xlim(0.2, farthest)
     plotting.plain_logarithms(panel, y=False)
 
 
 def outcome(choices: Choices) -> Outcome:
     found = standings(choices)
-    per_point = len(points(contestants(choices)[0]))
     values = [f"{who.aggregator}: {who.values}" for who in contestants(choices) if len(who.values) > 1]
     goals = {
         problem: f"the mean of theta's last evaluations is {goal:g}"
@@ -314,6 +316,10 @@ def outcome(choices: Choices) -> Outcome:
         for problem in choices.pick_tasks(PROBLEMS)
     }
     tried = {problem: searched(choices, problem) for problem in goals}
+    search = [
+        f"{len(points(contestants(choices)[0], course(choices, problem)))} points on {seeds} seeds ({problem})"
+        for problem, seeds in tried.items()
+    ]
     beside = any(PPO in entrants(choices, problem) for problem in goals)
     caption = (
         f"Median virtual seconds until {', or '.join(dict.fromkeys(goals.values()))}, over afedpg's, with 95% "
@@ -322,9 +328,8 @@ def outcome(choices: Choices) -> Outcome:
     return Outcome(
         title=TITLE,
         text=f"{AGENTS} agents in virtual time; messages take none. Every rival has afedpg's outer step and "
-        f"{per_point} points to search, the same pairs of alpha and eta for each, on "
-        f"{', '.join(f'{seeds} seeds ({problem})' for problem, seeds in tried.items())} that are not "
-        "among those of the contest. Contributions travel one by one: that Rennala's agents may add theirs up locally "
+        f"the same pairs of alpha and eta to search, {', '.join(search)} that are not among those of the contest. "
+        "Contributions travel one by one: that Rennala's agents may add theirs up locally "
         "and so communicate less is not tested."
         + (f" {PPO.label} has an outer step of its own and the constants of its preset, without a search." * beside),
         verdicts=tuple(judge(found)),

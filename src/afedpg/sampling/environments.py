@@ -32,6 +32,7 @@ Environment = gymnasium.Env[Any, Any]
 MakeEnv = Callable[[int], Environment]
 OwnSites = Sites | Callable[[Environment, int], Environment]
 NO_EPISODE = -1
+MOST_LIVE = 64  # environments in one process: 1 MB each of MuJoCo's; beyond, every rollout replays its episode first
 
 
 @dataclass(frozen=True)
@@ -130,7 +131,7 @@ class Environments:
     """The environments of one process: at most `limit` alive, the least recently used one makes room."""
 
     def __init__(
-        self, config: Config, make_env: MakeEnv | None = None, limit: int = 16, sites: OwnSites | None = None
+        self, config: Config, make_env: MakeEnv | None = None, limit: int = MOST_LIVE, sites: OwnSites | None = None
     ) -> None:
         self._config = config
         self._make_env = make_env
