@@ -270,7 +270,7 @@ def draw(found: Sequence[Standing]) -> Figure:
     leftmost = {problem: next(law for law in shown if (problem, law) in cells) for problem in problems}
     lowest = {law: [problem for problem in problems if (problem, law) in cells][-1] for law in shown}
     farthest = 1.2 * max(20.0, *(end for s in found for end in s.ratio if math.isfinite(end)))
-    figure, axes = plotting.panels(len(problems), len(shown), width=2.6, height=2.6)
+    figure, axes = plotting.panels(len(problems), len(shown), width=2.9, height=2.6)
     for row, problem in enumerate(problems):
         for column, law in enumerate(shown):
             panel = axes[row][column]
@@ -294,7 +294,7 @@ def _panel(
             continue
         ratio = standing.ratio
         if math.isfinite(ratio.value):
-            ends = [end if math.isfinite(end) else ratio.value for end in ratio[1:]]
+            ends = [ratio.value if math.isnan(end) else min(end, farthest) for end in ratio[1:]]  # "never" is at the edge
             color = plotting.BLUE if standing.label == US else plotting.BLACK
             panel.plot(ends, [place, place], color=color, linewidth=1.5)
             panel.plot([ratio.value], [place], marker="o", markersize=4, color=color)
