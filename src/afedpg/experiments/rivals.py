@@ -294,7 +294,7 @@ def _panel(
             continue
         ratio = standing.ratio
         if math.isfinite(ratio.value):
-            ends = [ratio.value if math.isnan(end) else min(end, farthest) for end in ratio[1:]]  # "never" is at the edge
+            ends = [ratio.value if math.isnan(end) else min(end, farthest) for end in ratio[1:]]
             color = plotting.BLUE if standing.label == US else plotting.BLACK
             panel.plot(ends, [place, place], color=color, linewidth=1.5)
             panel.plot([ratio.value], [place], marker="o", markersize=4, color=color)
