@@ -227,6 +227,22 @@ def test_alone_values_that_are_taken_over_are_those_whose_difference_is_added():
         taken.theta = added.theta.copy()  # or the roundings of one exchange would grow in the next
 
 
+@pytest.mark.parametrize("share", ["both", "second", "none"])
+def test_alone_a_critic_of_ones_own_is_the_one_that_the_server_takes_over(share):
+    """And is never sent, nor are Adam's moments of it."""
+    taken, own = (Alone(workload(estimator=f"clipped:values={how},share={share}")) for how in ("taken", "local"))
+    own.state = {**own.state, "critic": taken.part("value"), "clipped_stream": taken.state["clipped_stream"]}
+    for _ in range(4):
+        taken.exchange()
+        own.exchange()
+        np.testing.assert_array_equal(own.part("policy"), taken.part("policy"))
+        np.testing.assert_array_equal(own.state["critic"], taken.part("value"))
+    kept = {"policy"} | {name for name in taken.groups if name.startswith("moments")}
+    assert own.groups.keys() == kept
+    moments = {"both": 2, "second": 1, "none": 0}[share]
+    assert len(taken.theta) - len(own.theta) == (1 + moments) * taken.part("value").size + min(1, moments)
+
+
 def test_an_agents_first_fit_is_the_critics_alone():
     alone = Alone(workload())
     first = alone.exchange()

@@ -32,6 +32,7 @@ CASES = {
     "native": ("CartPole-v1", {"compute": "native"}),
     "torch": ("CartPole-v1", {"compute": "torch", "estimator": "clipped:share=both"}),
     "fetched before": ("CartPole-v1", {"compute": "native", "estimator": "clipped:late_fetch=false,values=taken"}),
+    "own values": ("CartPole-v1", {"compute": "native", "estimator": "clipped:values=local"}),
     "fetched before, cut": (
         "CartPole-v1", {"compute": "native", "estimator": "clipped:late_fetch=false", "max_episode_steps": 7},
     ),
@@ -71,7 +72,7 @@ def small(task, more, **settings):
 @pytest.mark.usefixtures("forked_workers")
 @each
 def test_workers_and_replay_give_the_same_bits(task, more, tmp_path):
-    """With values among theta's groups, and both statistics in every report."""
+    """With values among theta's groups, or at the agents, and both statistics in every report."""
     whole = small(task, more, out=tmp_path / "run")
     assert whole.gradients == 18
     assert small(task, more, workers=2).sha256 == whole.sha256
@@ -80,9 +81,9 @@ def test_workers_and_replay_give_the_same_bits(task, more, tmp_path):
     reports = [event for _, _, event in read(tmp_path / "run" / "journal") if isinstance(event, Report)]
     assert len(reports) == whole.gradients
     assert all(report.moments.keys() == {"observations", "returns"} for report in reports)
-    policy, value, *_ = EnvironmentWorkload(from_settings({"task": task} | SMALL | more)).exchange.groups
-    assert value.name == "value"
-    assert all(report.payload[policy.size :][: value.size].any() for report in reports)
+    policy, second, *_ = EnvironmentWorkload(from_settings({"task": task} | SMALL | more)).exchange.groups
+    assert second.name == ("moments.second" if "values=local" in more.get("estimator", "") else "value")
+    assert all(report.payload[policy.size :][: second.size].any() for report in reports)
     assert small(task, more, seed=6).sha256 != whole.sha256
 
 

@@ -34,8 +34,10 @@ SUITABLE = {  # the methods each experiment can show
 }
 TEAMS = dict.fromkeys(("sample-speedup", "long-runs"), (1, 2, 4, 8))  # where the number of agents is what varies
 STUDIES = {  # of figures that are made of several
-    "learners": ("tasks", "long", "alone", "teams", "discount", "parts", "liars", "plain", "defaults", "bar"),
-}
+    "learners": (
+        "tasks", "long", "alone", "teams", "critics", "discount", "parts", "liars", "plain", "defaults", "bar",
+    ),
+}  # fmt: skip
 BESIDE = {"heterogeneity": "fedpg"}  # there in any case: what the others are compared with
 MOST_SEEDS = 10_000  # a run each
 NAMED_TIMINGS = tuple(name for name in TIMINGS if name not in ("list", "trace"))  # those need more than a name

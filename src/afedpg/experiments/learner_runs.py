@@ -29,13 +29,20 @@ LIES: dict[str, dict[str, Any]] = {  # of the fastest of the agents, which is he
 }
 LIES = {name: {"estimator": "clipped", **lie, "attackers": (0,)} for name, lie in LIES.items()}
 LIES |= {f"{name}, bounded": {**lie, "aggregator": "bounded"} for name, lie in LIES.items()}
+OWN_CRITIC = "a critic of each agent's own"  # with Hopper's preset
 PLAIN = "afedpg, tanh and a linear mean"
 BAR: dict[str, tuple[Method, type[BarRun]]] = {  # what ours is measured by
     "PPO of Stable-Baselines3": (PPO, PpoRun),
     "random actions": (RANDOM, RandomRun),
 }
 RANDOM_SAMPLES = 100_000  # a tenth of them where not all is run
-VARIANTS = {"": {}, **PARTS, **LIES, PLAIN: {"activation": "tanh", "mean": "linear"}}
+VARIANTS = {
+    "": {},
+    **PARTS,
+    OWN_CRITIC: {"estimator": "clipped:last_gamma=0.999,values=local"},
+    **LIES,
+    PLAIN: {"activation": "tanh", "mean": "linear"},
+}
 
 
 class Cell(NamedTuple):
@@ -76,6 +83,10 @@ def cells(choices: Choices) -> list[Cell]:
     found += [Cell("alone", task, 1, 1.0, MILLION, tuple(five)) for task in ("hopper", "walker2d")]
     teams = [(4, 1.0), (4, 4.0), (4, 20.0), (8, 1.0), (8, 20.0), (32, 1.0), (32, 4.0), (32, 20.0)]
     found += [Cell("teams", "hopper", agents, spread, MILLION, tuple(three)) for agents, spread in teams]
+    critics = [(1, 1.0), (8, 4.0), (32, 4.0)]
+    found += [
+        Cell("critics", "hopper", agents, spread, MILLION, tuple(three), OWN_CRITIC) for agents, spread in critics
+    ]
     for task in ("hopper", "walker2d"):
         found.append(Cell("discount", task, 8, 4.0, MILLION, tuple(ten), CONSTANT))
         found.append(Cell("discount", task, 8, 4.0, 3 * MILLION, tuple(three), CONSTANT))

@@ -30,7 +30,7 @@ ASKED = {  # study, task -> mean training return over the last 5%
 SOLVED = {  # without a preset: what at least 9 of 10 seeds must reach
     "CartPole-v1": 475, "Acrobot-v1": -100, "Pendulum-v1": -250, "Reacher-v5": -7, "Pusher-v5": -45,
 }  # fmt: skip
-SEVERAL = ("teams", "discount", "parts", "liars", "bar")  # studies with more than one row per task
+SEVERAL = ("teams", "critics", "discount", "parts", "liars", "bar")  # studies with more than one row per task
 FEWEST, FIVE = 3, 5  # seeds of a row; of a mean that is asked for, where so many are planned
 LEFT_BEHIND = 0.5  # of the median
 WORST_CELL, WORST_LARGE = 0.7, 0.6  # of the best cell; with 32 agents

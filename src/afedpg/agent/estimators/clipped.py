@@ -63,7 +63,10 @@ class Clipped(Averaging):
         0.5, "longer gradients of a minibatch are shortened to it; the values' of half the square", above=0, at_most=1e9
     )
     share: str = option("second", "which of Adam's moments agents share", choices=("both", "second", "none"))
-    values: str = option("added", "the server adds differences of values or takes values over", ("added", "taken"))
+    values: str = option(
+        "added", "the server adds differences of values, takes values over, or every agent has its own",
+        ("added", "taken", "local"),
+    )  # fmt: skip
     bound: float = option(
         0.0, "the server shortens what is longer than so many fits of full steps; 0: nothing", at_least=0, at_most=1e9
     )
@@ -82,17 +85,26 @@ class Clipped(Averaging):
 
     def groups(self, tools: Tools) -> tuple[Group, ...]:
         policy, value = tools.parameters, tools.critic_network.layout.size
-        kept = {"both": ("second", "first"), "second": ("second",), "none": ()}[self.share]
+        networks = [policy] if self._own_values else [policy, value]
         kind = "step" if self.values == "added" else "parameters"
         groups = (
             Group("policy", policy, longest=self._longest(tools, policy)),
             Group("value", value, kind, self._longest(tools, value)),
-        )
-        if not kept:
+        )[: len(networks)]
+        if not self._shared:
             return groups
         # Groups of their own, because their sizes differ by orders: squares of gradients, and thousands of steps.
-        moments = (Group(f"moments.{name}", policy + value, "parameters") for name in kept)
-        return (*groups, *moments, Group("moments.steps", 2, "parameters"))
+        moments = (Group(f"moments.{name}", sum(networks), "parameters") for name in self._shared)
+        return (*groups, *moments, Group("moments.steps", len(networks), "parameters"))
+
+    @property
+    def _shared(self) -> tuple[str, ...]:
+        """Which of Adam's moments theta has."""
+        return {"both": ("second", "first"), "second": ("second",), "none": ()}[self.share]
+
+    @property
+    def _own_values(self) -> bool:
+        return self.values == "local"
 
     def _longest(self, tools: Tools, size: int) -> float:
         """A step of Adam moves a number by about its rate: a fit is as long as all its steps, and rarely longer."""
@@ -104,14 +116,19 @@ class Clipped(Averaging):
         return self.bound * max(fits) * self.rate * math.sqrt(size)
 
     def initial(self, tools: Tools, generator: np.random.Generator) -> Vector:
-        network = tools.critic_network
-        value: Vector = network.layout.flatten(network.initial(1.0, generator), np.float64)
-        rest = sum(group.size for group in self.groups(tools)[2:])
+        value = np.empty(0) if self._own_values else _first_values(tools, generator)
+        rest = sum(group.size for group in self.groups(tools)[1:]) - value.size
         return np.concatenate([value, np.zeros(rest)])
 
     def start(self, tools: Tools, generator: np.random.Generator) -> AgentState:
-        own: AgentState = {"clipped_stream": freeze(generator), "clipped_fits": np.zeros(1, np.int64)}
+        own = self._start_values(tools, generator) if self._own_values else {}
+        own |= {"clipped_stream": freeze(generator), "clipped_fits": np.zeros(1, np.int64)}
         return {**own, **self.start_average()}
+
+    def _start_values(self, tools: Tools, generator: np.random.Generator) -> AgentState:
+        value = _first_values(tools, generator).astype(np.float32)
+        moments = len(self._shared) * value.size + 1 if self._shared else 0
+        return {"critic": value, "critic_moments": np.zeros(moments, np.float32)}
 
     def estimate(
         self, tools: Tools, state: AgentState, task: Task, rollout: Rollout
@@ -121,7 +138,7 @@ class Clipped(Averaging):
         from afedpg.agent.compute.objectives import Clipped as Objective
         from afedpg.agent.estimators.torch_ppo import optimize_in_torch
 
-        here = self._split(tools, task.theta)
+        here = self._split(tools, state, task.theta)
         scale = rollout.reward_scale
         log_prob = tools.log_probs(state["theta"] if self.late_fetch else here.policy, rollout)
         window, past = self._window(state, replace(rollout, rewards=rollout.rewards * scale), log_prob)
@@ -149,21 +166,26 @@ class Clipped(Averaging):
             policy, past = learners[0], {}
         if not (np.isfinite(policy.theta).all() and np.isfinite(value.theta).all()):
             (policy, value), past = learners, {}  # or the agent would act with it from now on
-        sent = {
-            "policy": policy.theta - here.policy,
-            "value": value.theta - here.value if self.values == "added" else value.theta,
-        }
+        sent, own = self._parts(here, policy, value)
         if not np.isfinite(log_prob).all():  # no ratio is a number, nor will be: the server refuses it and says so
             sent["policy"] = np.full_like(here.policy, np.nan)
-        if self.share == "both":
-            sent["moments.first"] = np.concatenate([policy.first, value.first])
-        if self.share != "none":
-            sent["moments.second"] = np.concatenate([policy.second, value.second])
-            sent["moments.steps"] = np.array([policy.steps, value.steps], np.float32)
         contribution = Contribution(sent, extra={"kl": told["last_kl"], "clipped": told["clipped"]})
         new: AgentState = {"clipped_stream": freeze(shuffle), "clipped_fits": np.array([fits + 1])}
-        own: AgentState = {"theta": policy.theta} if self.late_fetch else {}
+        own |= {"theta": policy.theta} if self.late_fetch else {}
         return {**past, **average, **new, **own}, contribution
+
+    def _parts(self, here: Parts, policy: Learner, value: Learner) -> tuple[dict[str, Floats], AgentState]:
+        """What is sent, and what the agent keeps to itself."""
+        moments = {f"moments.{name}": [getattr(each, name) for each in (policy, value)] for name in self._shared}
+        if self._shared:
+            moments["moments.steps"] = [np.array([each.steps], np.float32) for each in (policy, value)]
+        sent = {"policy": policy.theta - here.policy}
+        if self._own_values:
+            sent |= {name: of_policy for name, (of_policy, _) in moments.items()}
+            kept = [np.empty(0, np.float32), *(of_value for _, of_value in moments.values())]
+            return sent, {"critic": value.theta, "critic_moments": np.concatenate(kept)}
+        sent["value"] = value.theta - here.value if self.values == "added" else value.theta
+        return sent | {name: np.concatenate(both) for name, both in moments.items()}, {}
 
     def _epochs(self, tools: Tools) -> int:
         return self.epochs or (EPOCHS if tools.image is None else EPOCHS_OF_PICTURES)
@@ -180,9 +202,15 @@ class Clipped(Averaging):
         factor: float = ((1 - self.last_gamma) / (1 - gamma)) ** _passed(tools, version)
         return 1 - (1 - gamma) * factor
 
-    def _split(self, tools: Tools, theta: Floats) -> Parts:
+    def _split(self, tools: Tools, state: AgentState, theta: Floats) -> Parts:
         policy, value = tools.parameters, tools.critic_network.layout.size
-        return Parts(theta[:policy], theta[policy : policy + value], theta[policy + value :])
+        if not self._own_values:
+            return Parts(theta[:policy], theta[policy : policy + value], theta[policy + value :])
+        shared, own = theta[policy:], state["critic_moments"]
+        of_policy = (shared[at : at + policy] for at in range(0, len(shared), policy))  # the last is the steps
+        of_value = (own[at : at + value] for at in range(0, len(own), value))
+        moments = [part for both in zip(of_policy, of_value, strict=True) for part in both]
+        return Parts(theta[:policy], state["critic"], np.concatenate([np.empty(0, np.float32), *moments]))
 
     def _learners(self, tools: Tools, here: Parts) -> tuple[Learner, Learner]:
         """Both networks with Adam as the others left it; a first moment that is not shared begins anew.
@@ -255,6 +283,11 @@ class Clipped(Averaging):
             cut_steps=cut_steps, cut_observations=cut_observations,
         )  # fmt: skip
         return joined, {**new, "window_cut_steps": cut_steps, "window_cut_observations": cut_observations}
+
+
+def _first_values(tools: Tools, generator: np.random.Generator) -> Vector:
+    network = tools.critic_network
+    return network.layout.flatten(network.initial(1.0, generator), np.float64)
 
 
 def _passed(tools: Tools, version: int) -> float:
