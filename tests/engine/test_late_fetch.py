@@ -82,8 +82,10 @@ def test_workers_and_replay_give_the_same_bits(task, more, tmp_path):
     assert len(reports) == whole.gradients
     assert all(report.moments.keys() == {"observations", "returns"} for report in reports)
     policy, second, *_ = EnvironmentWorkload(from_settings({"task": task} | SMALL | more)).exchange.groups
-    assert second.name == ("moments.second" if "values=local" in more.get("estimator", "") else "value")
-    assert all(report.payload[policy.size :][: second.size].any() for report in reports)
+    own_values = "values=local" in more.get("estimator", "")
+    assert second.name == ("moments.second" if own_values else "value")
+    without = [report for report in reports if not report.payload[policy.size :][: second.size].any()]
+    assert len(without) == (3 if own_values else 0)  # an agent's first fit is the critic's alone
     assert small(task, more, seed=6).sha256 != whole.sha256
 
 
