@@ -778,7 +778,8 @@ MUTANTS = [
            "return USUAL | described if", "return described if", f"{POLICY} neither"),
     # The asynchronous PPO learner.
     Mutant("clipped: the policy's Adam counts the critic's steps", "agent/estimators/clipped.py",
-           "np.array([policy.steps, value.steps], np.float32)", "np.array([value.steps, value.steps], np.float32)",
+           "[np.array([each.steps], np.float32) for each in (policy, value)]",
+           "[np.array([value.steps], np.float32) for each in (policy, value)]",
            f"{CLIPPED} as_long"),
     Mutant("clipped: shared moments have no bound", "agent/estimators/clipped.py",
            "np.clip(here.moments[: zeros.size], 0, longest**2)", "here.moments[: zeros.size]",

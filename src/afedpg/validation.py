@@ -24,11 +24,7 @@ from afedpg.errors import ConfigError
 from afedpg.options import default_of, digits
 
 TIMING_OF = {"trace": "trace", "sigma": "lognormal", "shape": "pareto"}  # settings that one timing model alone reads
-WITHOUT_ALPHA = ("pg-plain", "a3c", "afedppo")  # methods that mix nothing
-BASELINE_OF = {  # settings of critics, and the estimators that read them
-    "baseline": ("gae", "natural"), "baseline_rate": ("gae", "natural"), "baseline_epochs": ("gae", "natural"),
-    "baseline_hidden": ("gae", "natural", "clipped"),
-}  # fmt: skip
+LOCAL_BASELINE = ("baseline", "baseline_rate", "baseline_epochs")  # what the estimator clipped has no use for
 _BY_ITSELF = "draws its gradients itself; leave it out, or name a task"  # of a synthetic problem
 SLOWEST = 1e-3  # bytes per second that messages can have in virtual time
 MOST_LAYERS, MOST_WEIGHTS = 32, 1 << 28  # of a network's hidden layers: an agent's machine must not be asked for more
@@ -75,12 +71,11 @@ def check_effect(config: Config, named: Collection[str]) -> Config:
             _require(not config.synthetic, f"{name}: {config.task} {_BY_ITSELF}")
             ways = f" or clipped:entropy={config.agent.entropy:g}" if name == "entropy" else ""
             _require(own or kind == "a3c", f"{name}: only used with --estimator a3c{ways}; this run has {kind}")
-        if name in BASELINE_OF and not config.synthetic:
-            *most, last = BASELINE_OF[name]
-            told = f"only used with --estimator {', '.join(most)} or {last}; this run has {kind}"
-            _require(own or kind in BASELINE_OF[name], f"{name}: {told}")
-    mixes = config.method not in WITHOUT_ALPHA or any(entry.startswith("method:") for entry in config.own)
-    _require(mixes or "alpha" not in named, f"alpha: {config.method} mixes nothing, so it has none; leave it out")
+        if name in LOCAL_BASELINE and not config.synthetic:
+            told = "not used with --estimator clipped, which has a critic of its own"
+            _require(own or kind != "clipped", f"{name}: {told}")
+        if name == "alpha":
+            _require(config.method != "afedppo", "alpha: afedppo mixes nothing, so it has none; leave it out")
     ignored = {"env_kwargs": bool(config.agent.env_kwargs), "device": config.agent.device != AgentConfig.device}
     for name, given in ignored.items():
         _require(not (config.synthetic and given and name in named), f"{name}: {config.task} {_BY_ITSELF}")

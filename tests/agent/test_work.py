@@ -12,6 +12,7 @@ from afedpg.agent.work import EnvironmentWorkload
 from afedpg.config import from_settings
 from afedpg.errors import AfedpgError, ConfigError
 from afedpg.messages import Task, TaskId
+from afedpg.sampling.environments import MOST_LIVE
 
 TAXI = "Taxi-v4" if "Taxi-v4" in gymnasium.registry else "Taxi-v3"
 STEPS = {"CartPole-v1": 64, "Pendulum-v1": 64, "Swimmer-v4": 64, "Humanoid-v4": 48, TAXI: 64}
@@ -106,15 +107,16 @@ def test_a_live_environment_of_another_history_is_not_used():
 
 
 def test_few_live_environments_serve_many_agents():
-    work = workload("CartPole-v1", agents=40, steps=16)
-    states = [work.start(agent) for agent in range(40)]
+    many = MOST_LIVE + 6
+    work = workload("CartPole-v1", agents=many, steps=16)
+    states = [work.start(agent) for agent in range(many)]
     for index in range(2):
-        for agent in range(40):
+        for agent in range(many):
             states[agent], _ = follow(work, states[agent], 1, first=index, agent_id=agent)
-    alone = workload("CartPole-v1", agents=40, steps=16)
+    alone = workload("CartPole-v1", agents=many, steps=16)
     state, _ = follow(alone, alone.start(7), 2, agent_id=7)
     assert same(state, states[7])
-    assert len(work.environments._live) <= 16
+    assert len(work.environments._live) == MOST_LIVE
 
 
 def test_agents_and_seeds_have_streams_of_their_own():

@@ -10,8 +10,6 @@ from afedpg.cli import main, make_parser
 from afedpg.config import ESTIMATORS, from_settings, resolved
 from afedpg.errors import AfedpgError, ConfigError
 from afedpg.runs.train import run
-from afedpg.server.rules import RECIPES
-from afedpg.validation import BASELINE_OF, WITHOUT_ALPHA
 
 TRAIN = ("train", "quadratic")
 
@@ -178,16 +176,15 @@ def test_runs_of_a_file_are_those_of_no_folder(capsys, empty_folder):
 
 def test_settings_that_nothing_reads_are_refused_where_they_are_named(empty_folder):
     small = {"agents": 1, "iterations": 1, "steps": 16, "hidden": (4,), "evaluate_episodes": 1, "out": "run"}
-    a3c, critic = "only used with --estimator a3c", "only used with --estimator gae or natural"
-    wide = "only used with --estimator gae, natural or clipped"
+    a3c, critic = "only used with --estimator a3c", "not used with --estimator clipped, which has a critic of its own"
     for settings, line in (
         ({"method": "afedppo", "entropy": 0.5}, f"entropy: {a3c} or clipped:entropy=0.5; this run has clipped"),
         ({"entropy": 0.01}, f"entropy: {a3c} or clipped:entropy=0.01; this run has gae"),
         ({"estimator": "natural", "value_weight": 0.5}, f"value_weight: {a3c}; this run has natural"),
         ({"sigma": 0.5}, "sigma: only used with --timing lognormal"),
         ({"method": "afedppo", "alpha": 0.1}, "alpha: afedppo mixes nothing, so it has none; leave it out"),
-        ({"estimator": "reinforce", "baseline_hidden": (4,)}, f"baseline_hidden: {wide}; this run has reinforce"),
-        ({"method": "afedppo", "baseline": "none"}, f"baseline: {critic}; this run has clipped"),
+        ({"method": "afedppo", "baseline": "none"}, f"baseline: {critic}"),
+        ({"estimator": "clipped", "baseline_rate": 0.1}, f"baseline_rate: {critic}"),
     ):
         with pytest.raises(ConfigError, match=f"^{line}$"):
             train("CartPole-v1", **small, **settings)
@@ -198,27 +195,17 @@ def test_settings_that_nothing_reads_are_refused_where_they_are_named(empty_fold
     (empty_folder / "own.py").write_text("from afedpg.agent.estimators.shipped import A3c\nclass Mine(A3c): pass\n")
     read = {"estimator": f"{empty_folder / 'own.py'}:Mine", "entropy": 0.3, "value_weight": 0.2, "out": None}
     assert train("CartPole-v1", **small | read, device="cpu", env_kwargs={}, baseline="none").gradients == 1
-    own = train("quadratic", agents=1, iterations=1, method=lambda alpha, eta: RECIPES["afedpg"](alpha, eta), alpha=0.5)
-    assert own.gradients == 1
-
-
-def test_methods_without_alpha_are_those_whose_rule_reads_none():
-    def constant(iteration, version):
-        return 0.1
-
-    assert {name for name, recipe in RECIPES.items() if recipe(constant, constant).alpha is None} == {*WITHOUT_ALPHA}
 
 
 @pytest.mark.parametrize("name", ESTIMATORS)
-def test_an_estimator_without_a_baseline_has_the_same_bits_with_another_one(name):
+def test_an_estimator_reads_the_local_baseline_or_has_the_same_bits_with_another_one(name):
     def bits(**more):
         agent = {"estimator": name, "steps": 32, "max_episode_steps": 16, "hidden": (4,), **more}
         config = from_settings({"task": "CartPole-v1", "agents": 1, "iterations": 2, "method": "pg-plain", **agent})
         return run(resolved(config)).sha256
 
     same = bits(baseline="mlp", baseline_rate=0.1) == bits(baseline="linear", baseline_rate=1e-3)
-    assert same == (name not in BASELINE_OF["baseline"])
-    assert (bits(baseline_hidden=(4,)) == bits(baseline_hidden=(8,))) == (name not in BASELINE_OF["baseline_hidden"])
+    assert same == (name not in ("gae", "natural"))
 
 
 @pytest.mark.parametrize("given", ["--engine virtual", "--timing pareto", "--silent 1", "--agent-cpus 2"])

@@ -120,7 +120,7 @@ def test_returns_are_discounted_where_there_are_some_and_a_preset_may_have_more_
     assert set(found.settings) == {"eta", "alpha", "gamma", "gae_lambda"}
     assert load_preset("CartPole-v1", found.preset)["entropy"] == 0.5
     found = tune("quadratic", agents=1, iterations=10, trials=1, out=tmp_path / "other", method="afedppo")
-    assert set(found.settings) == {"eta", "alpha"}
+    assert set(found.settings) == {"eta"}
     with pytest.raises(ConfigError, match="entropy: only used with"):
         tune("CartPole-v1", entropy=0.5, trials=1, out=tmp_path / "third")
 

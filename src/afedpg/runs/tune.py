@@ -156,6 +156,8 @@ class _Search:
         if config.synthetic:  # which draws its gradients itself, and has no returns to discount
             searched = STEPS
         taken = {*self._fixed, *self._spec.values}
+        if config.method == "afedppo":
+            taken.add("alpha")  # it has none
         self.space = {name: values for name, values in searched.items() if name not in taken}
         if not self.space:
             raise ConfigError(f"tune: {', '.join(searched)} are what is searched, and all of them are given")
