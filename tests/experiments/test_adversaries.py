@@ -150,9 +150,12 @@ def test_hopper_is_judged_by_its_own_rules(score: float, unattacked: tuple[float
 def test_the_cost_of_the_defence_is_as_uncertain_as_both_of_its_sides() -> None:
     case = Case("hopper", "", "slots", 1.0, 0)
     defended, plain = Score(case, (1.0,) * 4, (1.0,) * 4, (0, 1, 2, 3)), (1.0, 0.5, 1.0, 0.7, 9.0)
-    cost = adversaries._cost(defended, Score(case, plain, plain, (0, 1, 2, 3, 4)))
+    cost, seeds = adversaries._cost(defended, Score(case, plain, plain, (0, 1, 2, 3, 4)))
+    assert seeds == 4
     assert cost.value == pytest.approx(1 / 0.8)
     assert cost.low < 1.05 < 1.6 < cost.high
+    other = Score(case, plain, plain, (5, 6, 7, 8, 9))
+    assert adversaries._judge_cost("hopper", defended, other).verdict == "not enough data"
 
 
 def test_what_is_finished_is_concluded_from(tmp_path: Path) -> None:

@@ -180,6 +180,16 @@ def test_problems_and_environments_stand_in_one_picture() -> None:
     assert below == ["time / time of afedpg", "", "", "time / time of afedpg"], "of the last panel that a column has"
 
 
+def test_a_time_that_may_never_end_goes_to_the_edge_of_the_picture() -> None:
+    found = [standing("afedpg", Interval(1, 1, 1)), standing("fedpg", Interval(2, 1.5, math.inf))]
+    [panel] = rivals.draw(found).axes
+    ends = [line.get_xdata() for line in panel.lines if len(line.get_xdata()) == 2]
+    assert any(tuple(xs) == (1.5, panel.get_xlim()[1]) for xs in ends)
+    nobody = Interval(math.nan, math.nan, math.nan)
+    [panel] = rivals.draw([standing("afedpg", nobody), standing("fedpg", nobody)]).axes
+    assert [text.get_text() for text in panel.texts] == [" not reached"] * 2
+
+
 @pytest.mark.parametrize(
     ("law", "ratio", "seeds", "sooner", "unbeaten"),
     [

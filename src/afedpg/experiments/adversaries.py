@@ -242,22 +242,24 @@ def _judge_undefended(task: str, lied: Sequence[Score], wanted: int) -> Verdict:
 
 def _judge_cost(task: str, defended: Score, plain: Score) -> Verdict:
     """Both scores are in units of what the same ten agents learn undefended, on the same seeds."""
-    cost, asked = _cost(defended, plain), grid_of(task)
-    enough, least = len(plain.scores) >= LEAST_SEEDS, 1 - asked.cost
+    (cost, seeds), asked = _cost(defended, plain), grid_of(task)
+    enough, least = seeds >= LEAST_SEEDS, 1 - asked.cost
     return Verdict(
         claim=f"{task}: where nobody lies, {RECOMMENDED} costs at most {asked.cost:.0%}",
         verdict=settle(enough, cost.above(least)) if asked.by_interval else rule(enough, cost.value >= least),
-        statistic=f"what is learned, of what is learned undefended: {cost}, {len(plain.scores)} seeds",
+        statistic=f"what is learned, of what is learned undefended: {cost}, {seeds} seeds",
         **cost._asdict(), needed=f"lower 95% limit above {least:g}" if asked.by_interval else f"a mean of {least:g}",
     )  # fmt: skip
 
 
-def _cost(defended: Score, plain: Score) -> Interval:
-    """On the seeds of both, which are resampled in pairs: one that fails undefended is as much a matter of chance."""
+def _cost(defended: Score, plain: Score) -> tuple[Interval, int]:
+    """And on how many seeds: those of both, in pairs, as one that fails undefended is a matter of chance, too."""
     undefended = dict(zip(plain.seeds, plain.scores, strict=True))
     there = zip(defended.seeds, defended.scores, strict=True)
     pairs = np.array([(score, undefended[seed]) for seed, score in there if seed in undefended])
-    return bootstrap(pairs, lambda some: float(some[:, 0].mean() / some[:, 1].mean()), seed=0)
+    if not len(pairs):  # with --finished-only either may have other seeds so far
+        return Interval(math.nan, math.nan, math.nan), 0
+    return bootstrap(pairs, lambda some: float(some[:, 0].mean() / some[:, 1].mean()), seed=0), len(pairs)
 
 
 def _words(case: Case) -> str:

@@ -269,7 +269,7 @@ def draw(found: Sequence[Standing]) -> Figure:
     cells = dict.fromkeys((s.problem, s.law) for s in found)  # environments are not run under every law
     leftmost = {problem: next(law for law in shown if (problem, law) in cells) for problem in problems}
     lowest = {law: [problem for problem in problems if (problem, law) in cells][-1] for law in shown}
-    farthest = 1.2 * max(20.0, *(end for s in found for end in s.ratio if math.isfinite(end)))
+    farthest = 1.2 * max([20.0, *(end for s in found for end in s.ratio if math.isfinite(end))])
     figure, axes = plotting.panels(len(problems), len(shown), width=2.9, height=2.6)
     for row, problem in enumerate(problems):
         for column, law in enumerate(shown):
