@@ -53,6 +53,7 @@ ANSWERS = "tests/agent/test_answers.py"
 ENVIRONMENTS = "tests/agent/test_environments.py"
 CHOICES = "tests/agent/test_choices.py"
 POLICIES = "tests/agent/test_own_policies.py"
+PRESETS = "tests/agent/test_presets.py"
 TUNE = "tests/engine/test_tune.py"
 IMAGES = "tests/agent/test_images.py"
 MISFITS = "tests/network/test_misfits.py"
@@ -652,6 +653,10 @@ MUTANTS = [
            "if not np.isfinite(log_prob).all():", "if False:", f"{POLICIES} not_finite"),
     Mutant("what is no number of seconds is taken", "engine/timing.py",
            "if not isinstance(number, Real):", "if False:", "tests/engine/test_time.py broken"),
+    Mutant("a preset's estimator replaces another method's own", "runs/parts.py",
+           'base = fitted(base, settings.get("method"))\n', "pass\n", f"{PRESETS} stays_itself"),
+    Mutant("figures take a preset's estimator for a3c's", "experiments/jobs.py",
+           "dict(fitted(load_preset(task, name), method.known))", "load_preset(task, name)", f"{PRESETS} a3c_itself"),
     Mutant("settings of a preset count as named", "runs/parts.py",
            "named = tuple(settings)", "named = (*settings, *base)", f"{INPUT} nothing_reads"),
     Mutant("any numbers are a picture", "sampling/evaluate.py",

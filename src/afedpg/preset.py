@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from afedpg.config import SHORT_NAMES, flat, from_settings
+from afedpg.config import METHODS, SHORT_NAMES, flat, from_settings
 from afedpg.errors import ConfigError
 from afedpg.options import place
 from afedpg.toml_file import read_toml
@@ -59,3 +60,15 @@ def base_of(task: str, preset: str | Path | None) -> dict[str, Any]:
             f"preset: {preset} is for the task {meant}, not for {task}; take the line out if it fits both"
         )
     return settings
+
+
+def fitted(settings: Mapping[str, Any], method: object) -> Mapping[str, Any]:
+    """A preset's settings as another method than its own uses them: without those that either method brings along.
+
+    Its estimator, say, would turn A3C into something else, and a length of a step is no factor.
+    """
+    made = settings.get("method")
+    if method is None or made is None or made == method:
+        return settings
+    apart = METHODS.get(str(made), {}).keys() | METHODS.get(str(method), {}).keys()
+    return {name: value for name, value in settings.items() if name not in apart}

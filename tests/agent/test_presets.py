@@ -1,12 +1,17 @@
 """The presets are the paper's table."""
 
+from pathlib import Path
+
 import pytest
 
 from afedpg import train, tune
 from afedpg.agent.work import EnvironmentWorkload
-from afedpg.config import SHORT_NAMES, from_settings, resolved
+from afedpg.config import METHODS, SHORT_NAMES, AgentConfig, flat, from_settings, resolved
 from afedpg.errors import ConfigError
+from afedpg.experiments.choices import Choices, Method
+from afedpg.experiments.jobs import A3C_RATE, Plan
 from afedpg.preset import base_of, load_preset, presets
+from afedpg.runs.parts import configure
 from afedpg.validation import validate
 
 PAPER = {  # alpha, eta, T, K, parameters
@@ -75,3 +80,32 @@ def test_what_is_wrong_in_a_file_is_told_with_its_name(text, said, tmp_path):
 def test_every_preset_is_valid(preset):
     task, kind = preset.split(".")
     validate(resolved(from_settings({"task": task} | load_preset(task, kind))))
+
+
+@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("preset", presets())
+def test_a_method_stays_itself_under_the_preset_of_another_one(preset, method):
+    task, kind = preset.split(".")
+    given = load_preset(task, kind)
+    named = {"method": method, "agents": 1}
+    alone, under = (flat(configure(task, name, named).to_dict()) for name in (None, kind))
+    foreign = given["method"] != method
+    apart = METHODS[method].keys() | METHODS[given["method"]].keys() if foreign else set()
+    for name in given.keys() - named.keys():
+        expected = alone[name] if name in apart else given[name]
+        assert (list(under[name]) if isinstance(expected, list) else under[name]) == expected, name
+    assert not foreign or all(under[name] == alone[name] for name in METHODS[method])
+
+
+@pytest.mark.parametrize("task", PAPER)
+@pytest.mark.parametrize("preset", ["paper", "tuned", "ppo"])
+def test_the_figures_compare_with_a3c_itself(task, preset, tmp_path):
+    config = Plan(Choices("smoke", tmp_path, 1), preset).settings(task, Method("a3c"), 4, 0).config
+    assert (config.agent.estimator, config.agent.segment, config.schedule.eta) == ("a3c", 32, A3C_RATE)
+    assert config.agent.steps == load_preset(task, preset).get("steps", AgentConfig.steps)
+
+
+def test_a_file_that_names_no_method_is_for_every_one(tmp_path: Path) -> None:
+    (tmp_path / "mine.toml").write_text("estimator = 'gae'\nsegment = 16")
+    agent = configure("hopper", tmp_path / "mine.toml", {"method": "a3c"}).agent
+    assert (agent.estimator, agent.segment) == ("gae", 16)

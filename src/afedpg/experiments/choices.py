@@ -86,6 +86,11 @@ class Method:
         return self.own.label if self.own else self.name
 
     @property
+    def known(self) -> str:
+        """What the configuration of its runs names."""
+        return "afedpg" if self.own else self.name
+
+    @property
     def word(self) -> str:
         """For the name of a run folder."""
         return self.own.function if self.own else self.name

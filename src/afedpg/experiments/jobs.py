@@ -25,7 +25,7 @@ from afedpg.experiments.choices import Choices, Method, OwnPart
 from afedpg.experiments.own import own_of
 from afedpg.experiments.tables import Table, read
 from afedpg.messages import Arrival, Vector
-from afedpg.preset import load_preset, preset_of, presets
+from afedpg.preset import fitted, load_preset, preset_of, presets
 from afedpg.record import checkpoint, database
 from afedpg.record.folder import RunFolder
 from afedpg.runs.parts import Own
@@ -212,13 +212,12 @@ class Plan:
     def settings(self, task: str, method: Method, agents: int, seed: int, **more: Any) -> Settings:
         """One training of this experiment; `more` wins over `shared`, which wins over the preset."""
         single = method.name in ("pg", "pg-plain")
-        named = "afedpg" if method.own else method.name
         flat: dict[str, Any] = {
             **preset_settings(task, self.preset, method),
             **self.shared,
             **({"timing": self.choices.timing} if self.choices.timing else {}),
             **more,
-            "method": named,
+            "method": method.known,
             "agents": 1 if single else agents,
             "seed": seed,
         }
@@ -234,10 +233,10 @@ def preset_settings(task: str, preset: str, method: Method) -> dict[str, Any]:
     """The task's preset; `tuned-a3c` instead of `tuned` where a method has its own; the defaults if there is none."""
     known = presets()
     if preset.endswith(".toml"):
-        return load_preset(task, preset)
+        return dict(fitted(load_preset(task, preset), method.known))
     for name in (f"{preset}-{method.name}", preset):
         if preset_of(task, name) in known:
-            settings = load_preset(task, name)
+            settings = dict(fitted(load_preset(task, name), method.known))
             mine = name != preset
             return settings if mine or method.name != "a3c" else {**settings, "eta": A3C_RATE}
     return {"eta": A3C_RATE} if method.name == "a3c" else {}

@@ -19,7 +19,7 @@ from afedpg.identity import identity
 from afedpg.imports import modules_in, place_of
 from afedpg.messages import Codec, Workload
 from afedpg.options import check_decorated
-from afedpg.preset import base_of
+from afedpg.preset import base_of, fitted
 from afedpg.record import checkpoint
 from afedpg.record import folder as folders
 from afedpg.record.loss import warn_of_beginning
@@ -112,6 +112,7 @@ def configure(task: str, preset: str | Path | None, settings: Mapping[str, Any],
 def laid_over(base: Mapping[str, Any], task: str, settings: Mapping[str, Any], own: Own = Own()) -> Config:
     """The same of a preset's settings."""
     named = tuple(settings)
+    base = fitted(base, settings.get("method"))
     settings = configuration.absolute_paths({**base, **settings, "task": task})
     for kind, _ in configuration.PARTS:
         if isinstance(settings.get(kind), str) and settings[kind]:

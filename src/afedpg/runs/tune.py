@@ -22,7 +22,7 @@ from afedpg.config import Config
 from afedpg.errors import AfedpgError, ConfigError
 from afedpg.options import fit, place, whole
 from afedpg.parts import parse, write_values
-from afedpg.preset import base_of
+from afedpg.preset import base_of, fitted
 from afedpg.record.disk import write_bytes
 from afedpg.runs.best import Evaluated
 from afedpg.runs.callbacks import Callback, watchers
@@ -131,7 +131,8 @@ def tune(
         raise ConfigError(f"{own[0]}: a search takes tasks by their names, and settings, alone{register}")
     if "seed" in settings:
         raise ConfigError(f"seed: a search has seeds of its own, {SEEDS[0]} to {SEEDS[-1]}")
-    search = _Search(task, base_of(task, preset), settings, None if out is None else place("out", out), workers)
+    base = fitted(base_of(task, preset), settings.get("method"))
+    search = _Search(task, base, settings, None if out is None else place("out", out), workers)
     study = search.open()
     wanted = trials if trials is not None else TRIALS if minutes is None else None
     deadline = None if minutes is None else time.monotonic() + 60 * minutes
