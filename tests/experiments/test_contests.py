@@ -40,19 +40,28 @@ def test_the_seeds_of_the_search_are_not_those_of_the_contest() -> None:
         assert not set(searched) & set(full.pick_seeds(*rivals.SEEDS))
 
 
-@pytest.mark.parametrize("aggregator", ["each", "rennala:batch=5"])
-def test_the_first_passage_is_that_of_the_recorded_thetas(aggregator: str) -> None:
+@pytest.mark.parametrize(
+    ("aggregator", "timing", "alpha", "eta"),
+    [
+        ("each", "equal", 0.2, 0.03),
+        ("rennala:batch=5", "equal", 0.2, 0.03),
+        ("all", "straggler", 0.2, 1.0),  # a step every 20 seconds; theta leaves the level at the step after
+    ],
+)
+def test_the_first_passage_is_that_of_the_recorded_thetas(
+    aggregator: str, timing: str, alpha: float, eta: float
+) -> None:
     """Against a whole training, looked at step by step."""
-    contest = rivals.jobs(CHOICES)[0]
-    settings = contest.run_settings(contests.Point(aggregator, 0.2, 0.03), 3)
+    contest = next(job for job in rivals.jobs(CHOICES) if dict(job.law)["timing"] == timing)
+    settings = contest.run_settings(contests.Point(aggregator, alpha, eta), 3)
     passage, problem, seen = contests.first_passage(settings), LQBandit(), []
     config = settings.config
     train(
-        "lq-bandit", agents=10, iterations=300, seed=3, timing="equal", schedule="constant", alpha=0.2, eta=0.03,
+        "lq-bandit", agents=10, iterations=300, seed=3, **dict(contest.law), schedule="constant", alpha=alpha, eta=eta,
         literal_constants=True, aggregator=aggregator,
         on_arrival=lambda arrival, seconds, theta: seen.append((seconds, problem.value(theta))),
     )  # fmt: skip
-    assert (config.agents, config.timing.timing) == (10, "equal")
+    assert (config.agents, config.timing.timing) == (10, timing)
     level = problem.optimum - contests.LEVEL * (problem.optimum - problem.value(np.zeros(4)))
     times, values = np.array(seen).T
     starts = [

@@ -37,6 +37,7 @@ from afedpg.server.state import ServerState
 AGENTS = 10
 LEVEL = 0.05  # of the gap at the start
 HOLD = 5.0  # seconds that theta must stay at the level; a gradient of the fastest agent takes 1
+HELD_SINCE = "the first step at the level"  # part of a contest's name: others measured this otherwise
 EVERY = 4  # contributions of T steps per agent between two evaluations of theta
 HOPELESS = 2.0  # times the best mean so far: a point that takes longer is given up in the search
 SEARCH_SEED = 1_000  # the first one of the search
@@ -148,7 +149,7 @@ class Contest(TableJob):
 
     @cached_property
     def name(self) -> str:
-        goal = () if self.course.goal is None else (self.course.goal, self.course.every)
+        goal = (HELD_SINCE,) if self.course.goal is None else (self.course.goal, self.course.every)
         rules = (LEVEL, HOLD, self.course.most, HOPELESS, SEARCH_SEED, self.searched, *goal, *self.also)
         parts = (self.settings.name, self.points, self.seeds, rules)
         digest = hashlib.sha256(repr(parts).encode()).hexdigest()[:10]
@@ -225,8 +226,13 @@ def first_passage(settings: Settings, limit: float = math.inf, course: Course = 
     reached: Passage | None = None
     looked = 0
 
+    def held(engine: VirtualEngine) -> bool:
+        return reached is not None and engine.seconds - reached.seconds >= hold
+
     def finished(engine: VirtualEngine) -> bool:
         nonlocal reached, looked
+        if held(engine):  # before this event, whatever it changes: steps may be further apart than `HOLD`
+            return True
         state = federation.server
         if state.iteration > looked:
             looked = state.iteration
@@ -234,14 +240,12 @@ def first_passage(settings: Settings, limit: float = math.inf, course: Course = 
                 reached = None
             elif reached is None:
                 reached = Passage(engine.seconds, state.gradients, state.unused)
-        if reached is not None and engine.seconds - reached.seconds >= hold:
-            return True
         kept = len(state.memory.kept)
-        return state.gradients + state.unused + kept >= course.most or engine.seconds - hold > limit
+        over = state.gradients + state.unused + kept >= course.most or engine.seconds - hold > limit
+        return over or held(engine)
 
     engine = run_in_memory(settings, workload, federation, finished)
-    held = reached is not None and engine.seconds - reached.seconds >= hold
-    return reached if held and reached is not None else Passage(math.inf, server.gradients, server.unused)
+    return reached if held(engine) and reached is not None else Passage(math.inf, server.gradients, server.unused)
 
 
 def _at_gap(config: Config, start: ServerState) -> Callable[[ServerState], bool]:
