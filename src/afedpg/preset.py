@@ -65,10 +65,15 @@ def base_of(task: str, preset: str | Path | None) -> dict[str, Any]:
 def fitted(settings: Mapping[str, Any], method: object) -> Mapping[str, Any]:
     """A preset's settings as another method than its own uses them: without those that either method brings along.
 
-    Its estimator, say, would turn A3C into something else, and a length of a step is no factor.
+    Its estimator, say, would turn A3C into something else, and a length of a step is no factor. A rule of one's own
+    takes the place of the server's half alone, so what the preset's method brings along stays.
     """
     made = settings.get("method")
     if method is None or made is None or made == method:
         return settings
-    apart = METHODS.get(str(made), {}).keys() | METHODS.get(str(method), {}).keys()
+    brought = METHODS.get(str(made), {})
+    if method not in METHODS:
+        return {**brought, **settings}
+    apart = brought.keys() | METHODS[str(method)].keys()
+    apart |= {"iterations"} if "steps" in apart else set()  # which are as many for as many samples
     return {name: value for name, value in settings.items() if name not in apart}

@@ -11,7 +11,8 @@ from afedpg.errors import ConfigError
 from afedpg.experiments.choices import Choices, Method
 from afedpg.experiments.jobs import A3C_RATE, Plan
 from afedpg.preset import base_of, load_preset, presets
-from afedpg.runs.parts import configure
+from afedpg.runs.parts import Own, configure
+from afedpg.server.rules import afedppo
 from afedpg.validation import validate
 
 PAPER = {  # alpha, eta, T, K, parameters
@@ -91,6 +92,7 @@ def test_a_method_stays_itself_under_the_preset_of_another_one(preset, method):
     alone, under = (flat(configure(task, name, named).to_dict()) for name in (None, kind))
     foreign = given["method"] != method
     apart = METHODS[method].keys() | METHODS[given["method"]].keys() if foreign else set()
+    apart |= {"iterations"} & given.keys() if "steps" in apart else set()
     for name in given.keys() - named.keys():
         expected = alone[name] if name in apart else given[name]
         assert (list(under[name]) if isinstance(expected, list) else under[name]) == expected, name
@@ -103,6 +105,16 @@ def test_the_figures_compare_with_a3c_itself(task, preset, tmp_path):
     config = Plan(Choices("smoke", tmp_path, 1), preset).settings(task, Method("a3c"), 4, 0).config
     assert (config.agent.estimator, config.agent.segment, config.schedule.eta) == ("a3c", 32, A3C_RATE)
     assert config.agent.steps == load_preset(task, preset).get("steps", AgentConfig.steps)
+
+
+def test_a_rule_of_ones_own_is_the_same_by_its_file_and_as_an_object(tmp_path: Path) -> None:
+    (tmp_path / "copy_.py").write_text("from afedpg.server.rules import afedppo as mine")
+    named = {"method": f"{tmp_path / 'copy_.py'}:mine"}
+    by_file = configure("hopper", "ppo", named)
+    as_object = configure("hopper", "ppo", {}, Own(method=afedppo))
+    assert by_file.agent == as_object.agent
+    assert by_file.schedule == as_object.schedule
+    assert by_file.iterations == as_object.iterations == 977
 
 
 def test_a_file_that_names_no_method_is_for_every_one(tmp_path: Path) -> None:

@@ -54,10 +54,10 @@ def test_learners_without_curves_to_show_have_their_tables_alone(monkeypatch, tm
 
 
 def learners_row(
-    study: str, agents: int, end: float, rising: int, per_second: float, variant: str = ""
+    study: str, agents: int, end: float, rising: int, per_second: float, variant: str = "", task: str = "hopper"
 ) -> learners.Row:
     """Three seeds that rise to `end` until so many samples of all agents, and stay there until 1,000."""
-    cell = Cell(study, "hopper", agents, 4.0, 1000, (0, 1, 2), variant)
+    cell = Cell(study, task, agents, 4.0, 1000, (0, 1, 2), variant, planned=3)
     samples = np.linspace(5, 1000, POINTS)
     returns = end * np.minimum(1, samples / rising)
     each = (samples / agents, samples / per_second, returns, np.ones(POINTS, np.int64))
@@ -80,10 +80,24 @@ def test_what_asynchrony_costs(rising: int, ratio: float, rulings: list[str]) ->
 @pytest.mark.parametrize(("end", "ruling"), [(81, "holds"), (79, "does not hold")])
 def test_a_liar_among_eight(end: float, ruling: str) -> None:
     honest = learners_row("parts", 8, 100, 400, 39, CONSTANT)
-    other = learners_row("parts", 8, 10, 400, 39, "values taken over")
+    others = [learners_row("parts", 8, 10, 400, 39, *what) for what in (("values taken over",), (CONSTANT, "walker2d"))]
     lied = learners_row("liars", 8, end, 400, 39, "random values")
-    (found,) = learners.judge([honest, other, lied])
+    (found,) = learners.judge([*others, honest, lied])
     assert (found.verdict, found.value) == (ruling, end / 100)
+    assert learners.judge([*others, lied]) == []
+
+
+@pytest.mark.parametrize(("scale", "seeds", "ends", "ruling"), [
+    ("full", (), (2500,) * 5, "holds"), ("full", (), (2500,) * 4, "not enough data"),
+    ("full", (), (2300,) * 5, "does not hold"), ("full", (), (*(2500,) * 4, math.nan), "not enough data"),
+    ("full", (3,), (2500,), "not enough data"), ("short", (), (60, 70), "not enough data"),
+])  # fmt: skip
+def test_a_return_is_asked_of_the_seeds_that_were_planned(
+    scale: str, seeds: tuple[int, ...], ends: tuple[float, ...], ruling: str, tmp_path: Path
+) -> None:
+    choices = Choices(scale, tmp_path, 1, tasks=("hopper",), seeds=seeds, studies=("tasks",))
+    (cell,) = {cell for cell, _ in learners.runs(choices)}
+    assert learners._reaches(learners.Row(cell, ends, ()), 2400).verdict == ruling
 
 
 @pytest.mark.parametrize(("answers", "ruling"), [

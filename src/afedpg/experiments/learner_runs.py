@@ -55,6 +55,7 @@ class Cell(NamedTuple):
     samples: int  # of all agents together
     seeds: tuple[int, ...]
     variant: str = ""  # one of VARIANTS, or of BAR
+    planned: int = 0  # seeds at full scale, whatever was named
 
     @property
     def method(self) -> Method:
@@ -108,6 +109,7 @@ def cells(choices: Choices) -> list[Cell]:
         found = [cell for cell in found if cell[:2] in few]
     found = [cell for cell in found if not choices.tasks or cell.task in choices.tasks]
     found = [cell for cell in found if not choices.studies or cell.study in choices.studies]
+    found = [cell._replace(planned=len(cell.seeds)) for cell in found]
     return [cell._replace(seeds=_chosen(choices, cell.seeds)) if cell.method != RANDOM else cell for cell in found]
 
 

@@ -90,10 +90,10 @@ def _reaches(row: Row, asked: float) -> Verdict:
     mean = row.mean
     told = ", ".join(f"{value:.0f}" for value in row.returns)
     claim = f"{row.cell.label}: a return of {asked:g} over the last 5%"
-    seeds = min(FIVE, len(row.cell.seeds))
+    seeds = min(FIVE, row.cell.planned)
     needed = f"a mean of at least {asked:g}, {seeds} seeds"
     text = f"{mean.value:.0f} [{mean.low:.0f}, {mean.high:.0f}], seeds {told}"
-    holds = rule(len(row.returns) >= seeds, mean.value >= asked)
+    holds = rule(len(row.returns) >= seeds and bool(np.isfinite(mean.value)), mean.value >= asked)
     return Verdict(claim, holds, text, *mean, needed)
 
 
@@ -163,9 +163,10 @@ def _teams(found: Sequence[Row]) -> list[Verdict]:
 
 def _lies(found: Sequence[Row]) -> list[Verdict]:
     """Of as many seeds as both have."""
-    honest = next((row for row in found if row.cell.study == "parts" and row.cell.variant == CONSTANT), None)
+    parts = {row.cell.task: row for row in found if row.cell.study == "parts" and row.cell.variant == CONSTANT}
     verdicts = []
     for row in found:
+        honest = parts.get(row.cell.task)
         if honest is None or row.cell.study != "liars":
             continue
         seeds = min(len(row.returns), len(honest.returns))
