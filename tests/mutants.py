@@ -241,6 +241,8 @@ MUTANTS = [
            "tests/experiments/test_bar.py rule_nothing"),
     Mutant("PPO is compared with itself", "experiments/learners.py",
            "for side in (ours, theirs))", "for side in (theirs, theirs))", "tests/experiments/test_bar.py compared"),
+    Mutant("a batch's weights multiply parameters, too", "server/rivals.py",
+           'if group.kind == "parameters":', "if False:", "tests/server/test_rivals.py weights_of_a_batch"),
     Mutant("a level counts as left before it was held long enough", "experiments/contests.py",
            "if held(engine):", "if False:", "tests/experiments/test_contests.py recorded_thetas"),
     Mutant("an episode belongs to the part it begins in", "experiments/bar_runs.py", 'side="left"', 'side="right"',

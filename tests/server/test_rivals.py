@@ -214,6 +214,20 @@ def test_a_weight_multiplies_an_agents_step_and_not_its_values():
     np.testing.assert_allclose(server.theta, [1.0, 2.0, 5.0], rtol=1e-12)
 
 
+def test_nor_do_the_weights_of_a_batch():
+    exchange = Exchange((Group("policy", 2), Group("critic", 1, "parameters")))
+    schedule = ScheduleConfig("constant", eta=1.0, literal_constants=True)
+    config = Config("quadratic", agents=2, schedule=schedule)
+    aggregator = build("aggregator", "fedbuff:size=2,law=polynomial,power=1", AGGREGATORS)
+    rule = make_rule(config, RECIPES["pg-plain"], aggregator=aggregator, exchange=exchange)
+    server = Fold(rule, np.zeros(3), agents=2)
+    tasks = [server.tasks[number] for number in range(2)]
+    server.state.iteration += 2
+    for task, value in zip(tasks, (5.0, 7.0), strict=True):
+        server(answer(task, [3.0, 6.0, value]))
+    np.testing.assert_allclose(server.theta, [1.0, 2.0, 6.0], rtol=1e-12)
+
+
 def test_newest_forgets_who_left_and_who_has_been_silent_for_too_long():
     config = Config("quadratic", agents=2, dimension=1, schedule=ScheduleConfig("constant", eta=1.0))
     aggregator = build("aggregator", "newest:most=2", AGGREGATORS)

@@ -136,7 +136,8 @@ class Weighted(Aggregator):
 class FedBuff(Weighted):
     """A buffer of K contributions of any age: a step with their mean once it is full.
 
-    Nguyen et al., AISTATS 2022. With another law than `constant` each is first multiplied by s(delay).
+    Nguyen et al., AISTATS 2022. With another law than `constant` each is first multiplied by s(delay); a group of
+    parameters is not, because a share of them is no place that anybody was at.
     """
 
     size: int = option(8, "K, contributions per server step", at_least=1, at_most=1 << 20)
@@ -155,6 +156,9 @@ class FedBuff(Weighted):
         for each in kept:
             total += self.weight(each, here) * each.vector.astype(np.float64)
         total /= len(kept)
+        for group, place in here.groups:
+            if group.kind == "parameters":
+                total[place] = mean([each.vector[place] for each in kept])
         return Use(total, kept, sum(each.version for each in kept) // len(kept))
 
 
