@@ -127,6 +127,7 @@ class Arrival(NamedTuple):
     stats: Stats
     bytes_up: int
     bytes_down: int
+    samples: int  # environment steps behind everything so far, what was dropped included
 
 
 @dataclass(frozen=True, slots=True)

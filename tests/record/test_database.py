@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import math
 import sqlite3
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
+from afedpg import train
 from afedpg.errors import AfedpgError
 from afedpg.messages import Arrival, Evaluation, Stats, TaskId
 from afedpg.record import database
-from afedpg.record.database import Database, read_arrivals, read_evaluations, read_last, read_table
+from afedpg.record.database import Database, read_arrivals, read_evaluations, read_last, read_table, read_totals
+from afedpg.runs.curve import Curve
 
 
 def arrival(gradient: int, returns: tuple[float, ...] = (1.0, 2.0), **changes: Any) -> Arrival:
@@ -21,7 +24,7 @@ def arrival(gradient: int, returns: tuple[float, ...] = (1.0, 2.0), **changes: A
         "gradient": gradient, "iteration": gradient - 1, "agent": gradient % 3, "task_id": TaskId(1, gradient),
         "version": gradient - 3, "delay": 2, "alpha": 0.1, "eta": 1e-2, "gradient_norm": 3.5, "step_length": 1e-2,
         "lookahead_length": 0.09, "stats": Stats(64, returns, tuple(10 for _ in returns)),
-        "bytes_up": 44, "bytes_down": 48,
+        "bytes_up": 44, "bytes_down": 48, "samples": 64 * gradient,
     }  # fmt: skip
     return Arrival(**(settings | changes))
 
@@ -35,9 +38,42 @@ def test_the_columns_are_those_of_the_design(tmp_path: Path) -> None:
     Database(tmp_path / "run.db").close()
     names = (
         "gradient iteration agent task_id version delay alpha eta seconds steps episodes mean_return gradient_norm "
-        "step_length lookahead_length bytes_up bytes_down"
+        "step_length lookahead_length bytes_up bytes_down samples"
     )
     assert list(read_arrivals(tmp_path / "run.db")) == names.split()
+
+
+def test_a_database_without_samples_counts_what_was_applied_and_gets_the_column_when_the_run_goes_on(
+    tmp_path: Path,
+) -> None:
+    path = tmp_path / "run.db"
+    base = Database(path)
+    base.add_arrivals([arrival(1, samples=100), arrival(2, samples=200)], seconds=1.0)
+    base.close()
+    with closing(sqlite3.connect(path)) as connection:
+        connection.execute("ALTER TABLE arrivals DROP COLUMN samples")
+        connection.commit()
+    assert read_arrivals(path)["samples"].tolist() == [64, 128]
+    assert read_totals(path).samples == 128
+    base = Database(path)
+    base.add_arrivals([arrival(3, samples=400)], seconds=2.0)
+    base.close()
+    assert read_arrivals(path)["samples"].tolist() == [64, 128, 400]
+    assert read_totals(path).samples == 400
+
+
+def test_samples_are_also_those_of_what_was_dropped(tmp_path: Path) -> None:
+    """A gradient of the quadratic is one sample; no two events are at the same time here."""
+    out = tmp_path / "run"
+    result = train(
+        "quadratic", agents=6, iterations=30, timing="lognormal", aggregator="ringmaster:threshold=2", out=out
+    )
+    rows, dropped = read_arrivals(out / "run.db"), read_table(out / "run.db", "unused")["seconds"]
+    before = (dropped[None, :] <= rows["seconds"][:, None]).sum(axis=1)
+    assert before[-1] > 0
+    assert rows["samples"].tolist() == (rows["gradient"] + before).tolist()
+    assert result.samples == result.gradients + len(dropped)
+    assert Curve.read(out / "run.db").training.points[-1][0] == rows["samples"][-1]
 
 
 def test_every_value_lands_in_its_column(tmp_path: Path) -> None:
@@ -49,7 +85,7 @@ def test_every_value_lands_in_its_column(tmp_path: Path) -> None:
     assert first == {
         "gradient": 1, "iteration": 0, "agent": 1, "task_id": "1-1", "version": -2, "delay": 2, "alpha": 0.1,
         "eta": 1e-2, "seconds": 7.25, "steps": 64, "episodes": 2, "mean_return": 1.5, "gradient_norm": 3.5,
-        "step_length": 1e-2, "lookahead_length": 0.09, "bytes_up": 44, "bytes_down": 48,
+        "step_length": 1e-2, "lookahead_length": 0.09, "bytes_up": 44, "bytes_down": 48, "samples": 64,
     }  # fmt: skip
     assert math.isnan(columns["mean_return"][1])
     assert math.isnan(columns["alpha"][1])

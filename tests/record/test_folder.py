@@ -281,7 +281,7 @@ def test_runs_are_listed(tmp_path: Path) -> None:
     assert find_runs(tmp_path / "absent") == []
     done = folder.create(tmp_path / "b", CONFIG)
     base = Database(done.database)
-    row = Arrival(7, 6, 0, TaskId(0, 7), 5, 1, 0.1, 0.1, 1.0, 0.1, 0.1, Stats(1, (4.0,), (1,)), 40, 40)
+    row = Arrival(7, 6, 0, TaskId(0, 7), 5, 1, 0.1, 0.1, 1.0, 0.1, 0.1, Stats(1, (4.0,), (1,)), 40, 40, 7)
     base.add_arrivals([row], 12.5)
     base.note("state", "finished")
     base.close()

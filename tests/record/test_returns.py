@@ -19,7 +19,7 @@ from afedpg.terminal.progress import Display
 
 def arrival(gradient: int, returns: tuple[float, ...]) -> Arrival:
     stats = Stats(10, returns, tuple(1 for _ in returns))
-    return Arrival(gradient, gradient, 0, TaskId(0, gradient), 0, 3, 0.1, 0.1, 1.0, 0.01, 0.1, stats, 40, 40)
+    return Arrival(gradient, gradient, 0, TaskId(0, gradient), 0, 3, 0.1, 0.1, 1.0, 0.01, 0.1, stats, 40, 40, gradient)
 
 
 def defined(run: list[Arrival], agents: int) -> float | None:

@@ -15,7 +15,9 @@ from afedpg.record.tensorboard import TensorBoard
 
 def arrival(gradient: int, value: float, returns: tuple[float, ...] = ()) -> Arrival:
     stats = Stats(10, returns, tuple(1 for _ in returns))
-    return Arrival(gradient, gradient, 0, TaskId(0, gradient), 0, 3, 0.1, 0.1, value, 0.01, 0.1, stats, 40, 40)
+    return Arrival(
+        gradient, gradient, 0, TaskId(0, gradient), 0, 3, 0.1, 0.1, value, 0.01, 0.1, stats, 40, 40, 10 * gradient
+    )  # fmt: skip
 
 
 def test_points_are_means_over_windows_against_samples(tmp_path: Path) -> None:

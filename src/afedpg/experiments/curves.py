@@ -77,7 +77,7 @@ def read_curve(key: Key, run: RunJob, out: Path) -> Curve:
     sums = np.add.reduceat(totals, edges[:-1])
     with np.errstate(invalid="ignore"):
         returns = np.where(episodes > 0, sums / np.maximum(episodes, 1), np.nan)
-    samples = np.cumsum(rows["steps"])[edges[1:] - 1] / key.agents
+    samples = rows["samples"][edges[1:] - 1] / key.agents
     seed = run.settings.config.seed
     return Curve(key, seed, samples, rows["seconds"][edges[1:] - 1], returns, episodes.astype(np.int64))
 

@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
-from itertools import zip_longest
+from itertools import accumulate, zip_longest
 from pathlib import Path
 from typing import Any
 
@@ -36,6 +36,7 @@ _TABLES: dict[str, dict[str, str]] = {
         "version": "INTEGER", "delay": "INTEGER", "alpha": "REAL", "eta": "REAL", "seconds": "REAL",
         "steps": "INTEGER", "episodes": "INTEGER", "mean_return": "REAL", "gradient_norm": "REAL",
         "step_length": "REAL", "lookahead_length": "REAL", "bytes_up": "INTEGER", "bytes_down": "INTEGER",
+        "samples": "INTEGER",
     },
     "episodes": {
         "gradient": "INTEGER", "iteration": "INTEGER", "agent": "INTEGER", "seconds": "REAL",
@@ -84,6 +85,8 @@ class Database:
                 self._connection.execute(f"CREATE TABLE IF NOT EXISTS {table} ({body}{_EXTRA.get(table, '')})")
             self._connection.execute("CREATE INDEX IF NOT EXISTS episodes_gradient ON episodes (gradient)")
             self._connection.execute("CREATE INDEX IF NOT EXISTS waits_iteration ON waits (iteration)")
+            if not _counts_samples(self._connection):
+                self._add_samples()
 
     def add_arrivals(self, arrivals: Iterable[Arrival], seconds: float) -> None:
         """The gradients that one event applied, and the episodes that ended in their rollouts."""
@@ -94,7 +97,7 @@ class Database:
             rows.append((
                 a.gradient, a.iteration, a.agent, f"{epoch}-{counter}", a.version, a.delay, a.alpha, a.eta, seconds,
                 stats.steps, len(returns), stats.mean_return, a.gradient_norm, a.step_length, a.lookahead_length,
-                a.bytes_up, a.bytes_down,
+                a.bytes_up, a.bytes_down, a.samples,
             ))  # fmt: skip
             for value, length in zip_longest(returns, stats.lengths[: len(returns)], fillvalue=0):  # 0: not told
                 episodes.append((a.gradient, a.iteration, a.agent, seconds, value, length))
@@ -165,6 +168,15 @@ class Database:
         finally:
             self._connection.close()
 
+    def _add_samples(self) -> None:
+        """To a run.db that is older than this column: what was dropped in it is not known any more."""
+        with self._transaction():
+            self._connection.execute("ALTER TABLE arrivals ADD COLUMN samples INTEGER")
+            rows = self._connection.execute("SELECT steps, gradient FROM arrivals ORDER BY gradient").fetchall()
+            totals = accumulate(steps for steps, _ in rows)
+            pairs = [(total, gradient) for total, (_, gradient) in zip(totals, rows, strict=True)]
+            self._connection.executemany("UPDATE arrivals SET samples = ? WHERE gradient = ?", pairs)
+
     def _add(self, table: str, row: Sequence[Any]) -> None:
         self._rows[table].append(row)
         self._waiting += 1
@@ -199,7 +211,10 @@ class Database:
 
 def read_arrivals(path: Path) -> dict[str, NDArray[Any]]:
     """The columns of `arrivals`; NaN where there is no value, as mean_return of a rollout without an episode's end."""
-    return read_table(path, "arrivals", "gradient")
+    with reading(path) as connection:
+        known = _counts_samples(connection)
+    rows = read_table(path, "arrivals", "gradient", () if known else ("samples",))
+    return rows if known else {**rows, "samples": rows["steps"].cumsum()}
 
 
 def read_evaluations(path: Path) -> dict[str, NDArray[Any]]:
@@ -215,9 +230,14 @@ def evaluation_of(rows: Mapping[str, NDArray[Any]], row: int) -> Evaluation:
     )  # fmt: skip
 
 
-def read_table(path: Path, table: str, order: str = "rowid") -> dict[str, NDArray[Any]]:
+def _counts_samples(connection: sqlite3.Connection) -> bool:
+    """Whether this run.db has the column; it came in 0.2.0."""
+    return "samples" in {column[1] for column in connection.execute("PRAGMA table_info(arrivals)")}
+
+
+def read_table(path: Path, table: str, order: str = "rowid", without: Sequence[str] = ()) -> dict[str, NDArray[Any]]:
     """All of a table, column by column; safe while the run goes on."""
-    columns = _TABLES[table]
+    columns = {name: kind for name, kind in _TABLES[table].items() if name not in without}
     names = ", ".join(f'"{name}"' for name in columns)
     fields = np.dtype([(name, _DTYPES[kind.split()[0]]) for name, kind in columns.items()])
     with reading(path) as connection:
@@ -277,9 +297,10 @@ class Totals:
 
 def read_totals(path: Path) -> Totals | None:
     """None before the first arrival. Summed by SQLite: a run of days is not loaded to be added up."""
-    sums = "SELECT SUM(steps), MAX(seconds), AVG(delay), MAX(delay), SUM(bytes_up), SUM(bytes_down) FROM arrivals"
+    sums = "SELECT {}, MAX(seconds), AVG(delay), MAX(delay), SUM(bytes_up), SUM(bytes_down) FROM arrivals"
     with reading(path) as connection:
-        row = connection.execute(sums).fetchone()
+        samples = "MAX(samples)" if _counts_samples(connection) else "SUM(steps)"
+        row = connection.execute(sums.format(samples)).fetchone()
     return None if row[0] is None else Totals(*row)
 
 

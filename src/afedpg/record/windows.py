@@ -34,7 +34,7 @@ class Windows:
     def add(self, arrival: Arrival) -> dict[str, float]:
         """The means of the windows that are now full, by tag."""
         stats = arrival.stats
-        self.samples += stats.steps
+        self.samples = arrival.samples
         here = self._window("")
         self._note(here[1], "delay", arrival.delay)
         self._note(here[1], "gradient_norm", arrival.gradient_norm)

@@ -25,7 +25,6 @@ class Curve:
 
     training: History = field(default_factory=History)
     evaluations: list[tuple[int, Evaluation]] = field(default_factory=list)
-    samples: int = 0
     _noted: int = 0  # gradients
 
     def note(self, arrivals: Sequence[Arrival]) -> None:
@@ -33,10 +32,8 @@ class Curve:
         for arrival in arrivals:
             if arrival.gradient > self._noted:
                 self._noted = arrival.gradient
-                steps, returns, _, _ = arrival.stats
-                self.samples += steps
-                if returns:
-                    self.training.add(self.samples, sum(returns) / len(returns))
+                if (value := arrival.stats.mean_return) is not None:
+                    self.training.add(arrival.samples, value)
 
     def judge(self, at: Evaluated) -> None:
         self.evaluations += [(at.samples, evaluation) for evaluation in at.evaluations]
@@ -44,7 +41,7 @@ class Curve:
     @classmethod
     def read(cls, database: Path) -> Curve:
         curve, arrivals, rows = cls(), read_arrivals(database), read_evaluations(database)
-        for samples, value in zip(arrivals["steps"].cumsum(), arrivals["mean_return"], strict=True):
+        for samples, value in zip(arrivals["samples"], arrivals["mean_return"], strict=True):
             if np.isfinite(value):
                 curve.training.add(float(samples), float(value))
         for row, samples in enumerate(rows["samples"]):

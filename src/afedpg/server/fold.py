@@ -187,6 +187,7 @@ def _step(rule: ServerRule, state: ServerState, use: Use) -> list[Arrival]:
                 stats,
                 payload.nbytes + nbytes(observed) + 8 * len(scalars),
                 bytes_down,
+                state.samples,
             )
         )
     state.iteration = iteration + 1
