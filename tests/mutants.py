@@ -260,6 +260,8 @@ MUTANTS = [
            "return bool(jobs) and all(", "return all(", "tests/experiments/test_learner_runs.py concluded"),
     Mutant("a return that one evaluation meets counts", "experiments/contests.py",
            "len(recent) == EVALUATION_WINDOW and ", "", "tests/experiments/test_contests.py whole_training"),
+    Mutant("a figure about its own speeds takes another clock", "experiments/choices.py",
+           "return id not in OF_OWN_SPEEDS", "return True", "tests/experiments/test_reproduce_choices.py clock"),
     Mutant("a time that was never reached is not enough data", "experiments/rivals.py",
            "not math.isnan(ratio.value)", "math.isfinite(ratio.value)", "tests/experiments/test_contests.py"),
     Mutant("rennala takes what is outdated", "server/rivals.py",

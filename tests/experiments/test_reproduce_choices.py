@@ -13,6 +13,8 @@ from reproducing import OWN, reproduce, rows_of
 from afedpg.cli import make_parser
 from afedpg.commands.reproduce import read_choices
 from afedpg.config import METHODS
+from afedpg.errors import ConfigError
+from afedpg.experiments import adversaries
 from afedpg.experiments.choices import (
     EXPERIMENTS,
     NAMED_TIMINGS,
@@ -134,8 +136,38 @@ def test_a_method_that_does_not_suit_the_figure_is_one_line(
 
 def test_a_timing_that_does_not_suit_the_figure_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
     assert reproduce("heterogeneity", "--timing", "pareto") == 2
-    error = "heterogeneity takes straggler, leader or FILE.py:FUNCTION, not pareto"
+    error = "heterogeneity takes straggler, leader or FILE.py:FUNCTION, not pareto; or leave --timing out"
     assert capsys.readouterr().err == f"afedpg: timing: {error}\n"
+
+
+@pytest.mark.parametrize(
+    ("id", "timing", "takes"),
+    [
+        ("sites", "pareto", "none, as it sets its own speeds"),
+        ("sites", "my_file.py:model", "none, as it sets its own speeds"),
+        ("learners", "my_file.py:model", "linear"),
+        ("adversaries", "my_file.py:model", "equal"),
+    ],
+)
+def test_no_other_clock_where_a_figure_is_about_its_own_speeds(
+    id: str, timing: str, takes: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("my_file.py").write_text(OWN)
+    with pytest.raises(ConfigError, match=f"^timing: {id} takes {takes}, not {timing}; or leave --timing out$"):
+        read_choices(make_parser().parse_args(["reproduce", id, "--timing", timing]))
+    kept = set(EXPERIMENTS) - {"learners", "sites", "adversaries"}
+    assert set(check_timing("all", "", parse_own("my_file.py:model", "timing"))) == kept
+
+
+def test_adversaries_tells_the_speeds_that_were_run(tmp_path: Path) -> None:
+    told = {}
+    for timing in ("", "equal"):
+        outcome = adversaries.outcome(Choices("smoke", tmp_path, 1, timing=timing, finished_only=True))
+        told[timing] = (outcome.text, outcome.pictures[0].caption)
+    assert "those that lie take 10 or 1 or 0.1." in told[""][0]
+    assert "those that lie take 1." in told["equal"][0]
+    assert told["equal"][1].endswith("and their speed (equal).")
 
 
 def test_a_preset_of_ones_own_may_set_what_virtual_time_heeds(

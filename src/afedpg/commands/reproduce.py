@@ -67,7 +67,7 @@ def read_choices(options: argparse.Namespace) -> tuple[tuple[str, ...], Choices]
     tasks = check_tasks(tuple(options.tasks.split(","))) if options.tasks else ()
     own_timing = parse_own(options.timing, "timing") if ".py" in (options.timing or "") else None
     timing = "" if own_timing else options.timing or ""
-    suited = check_timing(options.id, timing)
+    suited = check_timing(options.id, timing, own_timing)
     methods = tuple(parse_method(text) for text in split_methods(options.methods)) if options.methods else ()
     return tuple(id for id in check_methods(options.id, methods) if id in suited), Choices(
         scale=options.scale,
@@ -96,7 +96,9 @@ def _reproduce(options: argparse.Namespace) -> int:
 
     if options.id == "all" and not options.json:
         _say_what_is_left_out(check_methods("all", choices.methods), "they show none of the methods named")
-        _say_what_is_left_out(check_timing("all", choices.timing), "their timing models are not the one named")
+        _say_what_is_left_out(
+            check_timing("all", choices.timing, choices.own_timing), "their timing models are not the one named"
+        )
     done = reproduce(ids, choices, quiet=options.json)
     if options.json:
         verdicts = {id: [verdict.to_dict() for verdict in outcome.verdicts] for id, outcome in done.items()}

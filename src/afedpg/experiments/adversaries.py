@@ -84,10 +84,14 @@ def attacks(choices: Choices, task: str) -> list[str]:
 
 
 def paces(choices: Choices, task: str) -> dict[str, float]:
-    """How fast liars are; by a timing model of one's own, nothing of it varies."""
-    if choices.own_timing:
-        return {"own": 1.0}
+    """How fast liars are."""
     return {name: PACES[name] for name in ([choices.timing] if choices.timing else grid_of(task).paces)}
+
+
+def all_paces(choices: Choices) -> dict[str, float]:
+    return {
+        name: pace for task in choices.pick_tasks(TASKS[choices.scale]) for name, pace in paces(choices, task).items()
+    }
 
 
 def teams(choices: Choices, task: str) -> list[int]:
@@ -328,13 +332,15 @@ def _panel(
 
 def outcome(choices: Choices) -> Outcome:
     found = scores(choices)
+    speeds = all_paces(choices)
     told = {task: COURSES.get(task, ENVIRONMENT) for task in dict.fromkeys(score.case.task for score in found)}
     return Outcome(
         title=TITLE,
-        text=f"{AGENTS} agents in virtual time, a second per contribution; those that lie take 10, 1 or 0.1. A run has "
-        "as many contributions as they all make in its seconds, a flood aside, and eta falls over them to 0. Theta's "
-        f"worth in the end is exact where the problem is known, else the mean return of {EPISODES} episodes. Step "
-        "lengths were chosen on seeds that are not among these.",
+        text=f"{AGENTS} agents in virtual time, a second per contribution; those that lie take "
+        f"{' or '.join(f'{pace:g}' for pace in speeds.values())}. A run has as many contributions as they all make in "
+        "its seconds, a flood aside, and eta falls over them to 0. Theta's worth in the end is exact where the problem "
+        f"is known, else the mean return of {EPISODES} episodes. Step lengths were chosen on seeds that are not among "
+        "these.",
         verdicts=tuple(judge(found, choices)),
         tables={
             "adversaries": cells_table(found),
@@ -345,7 +351,7 @@ def outcome(choices: Choices) -> Outcome:
             Picture(
                 "adversaries",
                 "Median score over the seeds: 0 the policy at the start, 1 the honest agents alone. Across: how many "
-                f"of the {AGENTS} lie, and their speed (10 times slower, equal, 10 times faster).",
+                f"of the {AGENTS} lie, and their speed ({', '.join(speeds)}).",
                 lambda: draw(found),
             ),
         ),

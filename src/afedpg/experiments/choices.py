@@ -48,6 +48,7 @@ SHOWN_TIMINGS = {  # where a figure has timing models of its own
     "sites": ("list",),
     "adversaries": ("equal",),
 }
+OF_OWN_SPEEDS = ("learners", "sites", "adversaries")  # what is told of them names speeds that no other clock has
 OF_ONE_METHOD = ("learners", "adversaries")  # figures beside which no rule of the user's own stands
 
 
@@ -222,14 +223,23 @@ def check_methods(id: str, methods: tuple[Method, ...]) -> tuple[str, ...]:
     return (id,)
 
 
-def check_timing(id: str, timing: str) -> tuple[str, ...]:
-    """The experiments that a named timing model suits, which must be one of them; a function of one's own suits all."""
+def check_timing(id: str, timing: str, own: OwnPart | None = None) -> tuple[str, ...]:
+    """The experiments that a named timing model suits, or a function of one's own; one asked for must be of them."""
     if timing and timing not in NAMED_TIMINGS:
         raise ConfigError(f"timing: unknown '{timing}'; choose from {', '.join(NAMED_TIMINGS)}, or FILE.py:FUNCTION")
-    suited = tuple(one for one in EXPERIMENTS if not timing or timing in SHOWN_TIMINGS.get(one, NAMED_TIMINGS))
+    suited = tuple(one for one in EXPERIMENTS if _suits(one, timing, own))
     if id != "all" and id not in suited:
-        raise ConfigError(f"timing: {id} takes {', '.join(SHOWN_TIMINGS[id])} or FILE.py:FUNCTION, not {timing}")
+        named = [name for name in SHOWN_TIMINGS[id] if name in NAMED_TIMINGS]
+        own_too = [] if id in OF_OWN_SPEEDS else ["FILE.py:FUNCTION"]
+        takes = " or ".join([", ".join(named), *own_too]) if named else "none, as it sets its own speeds"
+        raise ConfigError(f"timing: {id} takes {takes}, not {own.named if own else timing}; or leave --timing out")
     return suited
+
+
+def _suits(id: str, timing: str, own: OwnPart | None) -> bool:
+    if own:
+        return id not in OF_OWN_SPEEDS
+    return not timing or timing in SHOWN_TIMINGS.get(id, NAMED_TIMINGS)
 
 
 def parse_own(text: str, field: str) -> OwnPart:
