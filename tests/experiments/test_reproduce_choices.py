@@ -31,7 +31,9 @@ from afedpg.experiments.choices import (
     parse_seeds,
 )  # fmt: skip
 from afedpg.experiments.jobs import A3C_RATE, Plan, RunJob
+from afedpg.experiments.learning import LearningPlan
 from afedpg.experiments.reproduce import experiment
+from afedpg.preset import presets
 
 
 @pytest.mark.parametrize(
@@ -265,6 +267,26 @@ def test_seeds_and_own_parts_are_read_as_written(tmp_path: Path) -> None:
     file = tmp_path / "f.py"
     file.write_text(OWN)
     assert parse_own(f"{file}:model", "timing").label == "model (f.py)"
+
+
+@pytest.mark.parametrize("id", ["sample-speedup", "global-time", "long-runs"])
+def test_the_papers_figures_are_of_the_tasks_that_have_its_constants(id: str) -> None:
+    jobs = experiment(id).jobs(Choices("smoke", Path(), 1))
+    tasks = {job.settings.config.task for job in jobs}  # type: ignore[attr-defined]
+    assert tasks == {name.removesuffix(".paper") for name in presets() if name.endswith(".paper")}
+
+
+def test_a_task_without_the_paper_preset_is_told_to_have_the_defaults() -> None:
+    def told(task: str, preset: str = "") -> str:
+        plan = LearningPlan(Choices("smoke", Path(), 1, preset=preset))
+        every = [RunJob(plan.settings(task, Method(name), 4, 0)) for name in ("afedpg", "a3c")]
+        mine, other = (plan.describe(every)[f"{task}, {name}, K 3 per agent"] for name in ("afedpg", "a3c"))
+        assert mine.startswith("the defaults") == other.startswith("the defaults")
+        return str(mine)
+
+    assert told("ant").startswith("the defaults, as paper has nothing for it: linear schedule, alpha ")
+    assert told("hopper").startswith("constant schedule, alpha ")
+    assert not told("ant", "ppo").startswith("the defaults")
 
 
 def test_a3c_has_a_rate_of_its_own() -> None:

@@ -16,6 +16,7 @@ EXPERIMENTS = (
     "sites", "learners", "adversaries",
 )  # fmt: skip
 SCALES = ("smoke", "short", "full")
+PAPER_TASKS = ("swimmer", "hopper", "walker2d", "humanoid")  # those that the paper has constants for
 PAPER = "paper"  # the preset of the paper's figures, unless another one is named
 WITH_PRESET = ("sample-speedup", "global-time", "communication", "long-runs", "sites")  # the others set their own
 FEDERATED = ("afedpg", "fedpg", "afedpg-vanilla", "a3c")

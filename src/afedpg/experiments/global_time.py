@@ -10,9 +10,8 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from afedpg import plotting
-from afedpg.config import SHORT_NAMES
 from afedpg.engine.timing import make_timing
-from afedpg.experiments.choices import SUITABLE, Choices
+from afedpg.experiments.choices import PAPER_TASKS, SUITABLE, Choices
 from afedpg.experiments.curves import Curve, Key, Mean, over_seconds, window_of
 from afedpg.experiments.jobs import RunJob
 from afedpg.experiments.learning import Learned, LearningPlan
@@ -32,7 +31,7 @@ def runs(choices: Choices) -> list[tuple[Key, RunJob]]:
     plan = LearningPlan(choices)
     return [
         (Key(task, method, agents), RunJob(plan.settings(task, method, agents, seed)))
-        for task in choices.pick_tasks(tuple(SHORT_NAMES))
+        for task in choices.pick_tasks(PAPER_TASKS)
         for agents in AGENTS
         for method in choices.pick_methods(SUITABLE["global-time"])
         for seed in choices.pick_seeds(*SEEDS)

@@ -66,14 +66,20 @@ class LearningPlan:
             "seeds": sorted({config.seed for config in configs}),
             "timing": runs[0].settings.clock,
         }
-        for config in configs:
+        for run, config in zip(runs, configs, strict=True):
             schedule, agent = config.schedule, config.agent
-            text = f"{schedule.schedule} schedule, alpha {schedule.alpha:g}, eta {schedule.eta:g}"
+            text = f"{self._origin(run)}{schedule.schedule} schedule, alpha {schedule.alpha:g}, eta {schedule.eta:g}"
             if not config.synthetic:
                 text += f", T {agent.steps}, hidden {'x'.join(map(str, agent.hidden))}, gamma {agent.gamma:g}, "
                 text += f"{agent.baseline} baseline, observation scaling {'on' if agent.scale_observations else 'off'}"
             found[f"{config.task}, {config.method}, K {config.iterations} per agent"] = text
         return found
+
+    def _origin(self, run: RunJob) -> str:
+        """Where the constants are from, if not from the preset told of all."""
+        task, method, preset = run.settings.config.task, run.settings.method, self.choices.pick_preset()
+        by_default = preset_settings(task, preset, method) == preset_settings(task, "", method)
+        return f"the defaults, as {preset} has nothing for it: " if by_default else ""
 
 
 @dataclass(frozen=True)

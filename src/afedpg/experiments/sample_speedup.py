@@ -12,8 +12,7 @@ from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
 from afedpg import plotting
-from afedpg.config import SHORT_NAMES
-from afedpg.experiments.choices import SUITABLE, TEAMS, Choices, Method
+from afedpg.experiments.choices import PAPER_TASKS, SUITABLE, TEAMS, Choices, Method
 from afedpg.experiments.curves import Key, Mean, over_samples, window_of
 from afedpg.experiments.jobs import RunJob
 from afedpg.experiments.learning import Learned, LearningPlan
@@ -44,7 +43,7 @@ SIZE = Size("sample-speedup", TITLE, 1, (2, 3, 10))
 def runs(choices: Choices, size: Size = SIZE) -> list[tuple[Key, RunJob]]:
     plan = LearningPlan(choices)
     found = []
-    for task in choices.pick_tasks(tuple(SHORT_NAMES)):
+    for task in choices.pick_tasks(PAPER_TASKS):
         for method in choices.pick_methods(("afedpg",), SUITABLE[size.id]):
             for agents in choices.pick_agents(AGENTS):
                 alone = agents == 1 and method.name in ("afedpg", "fedpg")  # the same rule, whose name is pg
