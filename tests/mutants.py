@@ -264,6 +264,8 @@ MUTANTS = [
            "return id not in OF_OWN_SPEEDS", "return True", "tests/experiments/test_reproduce_choices.py clock"),
     Mutant("a task without the preset is told to have it", "experiments/learning.py",
            'return f"the defaults, as', 'return "" and f"', "tests/experiments/test_reproduce_choices.py paper"),
+    Mutant("a figure passes over tasks and seeds without a word", "experiments/choices.py",
+           "if len(named) > most:", "if False:", "tests/experiments/test_reproduce_choices.py counts"),
     Mutant("a time that was never reached is not enough data", "experiments/rivals.py",
            "not math.isnan(ratio.value)", "math.isfinite(ratio.value)", "tests/experiments/test_contests.py"),
     Mutant("rennala takes what is outdated", "server/rivals.py",

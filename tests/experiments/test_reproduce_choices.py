@@ -209,6 +209,42 @@ def test_figures_left_out_are_named(monkeypatch: pytest.MonkeyPatch, capsys: pyt
     assert capsys.readouterr().err == left
 
 
+@pytest.mark.parametrize(
+    ("arguments", "error"),
+    [
+        ("timeline --tasks hopper --seeds 3-5", "tasks: timeline takes none, as it has its own; leave --tasks out"),
+        ("timeline --seeds 3-5", "seeds: timeline takes none, as it has its own; leave --seeds out"),
+        ("heterogeneity --tasks hopper", "tasks: heterogeneity takes none, as it has its own; leave --tasks out"),
+        ("heterogeneity --seeds 3", "seeds: heterogeneity takes none, as it has its own; leave --seeds out"),
+        ("complexity --tasks hopper", "tasks: complexity takes none, as it has its own; leave --tasks out"),
+        (
+            "communication --tasks walker2d,hopper",
+            "tasks: communication takes a single one, not walker2d,hopper; name one",
+        ),
+        ("communication --seeds 3,4", "seeds: communication takes a single one, not 3,4; name one"),
+    ],
+)
+def test_all_that_is_named_for_a_figure_counts(
+    arguments: str, error: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert reproduce(*arguments.split(), "--finished-only", "--out", str(tmp_path / "none")) == 2
+    assert capsys.readouterr().err == f"afedpg: {error}\n"
+
+
+@pytest.mark.parametrize("id", EXPERIMENTS)
+def test_tasks_and_seeds_change_what_is_run_unless_they_are_refused(id: str) -> None:
+    def told(flag: str, value: str) -> set[str] | None:
+        try:
+            _, choices = read_choices(make_parser().parse_args(["reproduce", id, "--scale", "smoke", flag, value]))
+        except ConfigError:
+            return None
+        return {job.name for job in experiment(id).jobs(choices)}
+
+    for flag, one, other in (("--tasks", "CartPole-v1", "hopper"), ("--seeds", "0", "1")):
+        first = told(flag, one)
+        assert first is None or first != told(flag, other)
+
+
 @pytest.mark.parametrize("id", EXPERIMENTS)
 def test_an_experiment_computes_what_suits_it_and_nothing_else(id: str) -> None:
     """Besides what is there in any case: fedpg, N = 1, 2, ... agents of afedpg, one agent alone."""

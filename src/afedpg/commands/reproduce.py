@@ -17,6 +17,7 @@ from afedpg.experiments.choices import (
     Choices,
     check_methods,
     check_preset,
+    check_taken,
     check_tasks,
     check_timing,
     parse_agents,
@@ -65,6 +66,8 @@ def read_choices(options: argparse.Namespace) -> tuple[tuple[str, ...], Choices]
     if workers < 1:
         raise ConfigError(f"workers: {workers}; at least 1 is needed")
     tasks = check_tasks(tuple(options.tasks.split(","))) if options.tasks else ()
+    seeds = () if options.seeds is None else parse_seeds(options.seeds)
+    check_taken(options.id, tasks, seeds)
     own_timing = parse_own(options.timing, "timing") if ".py" in (options.timing or "") else None
     timing = "" if own_timing else options.timing or ""
     suited = check_timing(options.id, timing, own_timing)
@@ -74,7 +77,7 @@ def read_choices(options: argparse.Namespace) -> tuple[tuple[str, ...], Choices]
         out=place("out", f"reproduced/{options.scale}" if options.out is None else options.out),
         workers=workers,
         tasks=tasks,
-        seeds=() if options.seeds is None else parse_seeds(options.seeds),
+        seeds=seeds,
         agents=parse_agents(options.id, options.agents) if options.agents else (),
         studies=() if options.studies is None else parse_studies(options.id, options.studies),
         methods=methods,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import shlex
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -50,6 +51,10 @@ SHOWN_TIMINGS = {  # where a figure has timing models of its own
     "adversaries": ("equal",),
 }
 OF_OWN_SPEEDS = ("learners", "sites", "adversaries")  # what is told of them names speeds that no other clock has
+TAKEN = {  # by figures that do not take all tasks or seeds named: so many of the first
+    "tasks": {"heterogeneity": 0, "timeline": 0, "complexity": 0, "communication": 1},
+    "seeds": {"heterogeneity": 0, "timeline": 0, "communication": 1},
+}
 OF_ONE_METHOD = ("learners", "adversaries")  # figures beside which no rule of the user's own stands
 
 
@@ -140,8 +145,8 @@ class Choices:
         methods = [m.own.named if m.own else m.name for m in self.methods if m.own or m.name in suit]
         given = {
             "scale": self.scale,
-            "tasks": ",".join(self.tasks),
-            "seeds": ",".join(map(str, self.seeds)),
+            "tasks": ",".join(self.tasks[: TAKEN["tasks"].get(id)]),
+            "seeds": ",".join(map(str, self.seeds[: TAKEN["seeds"].get(id)])),
             "agents": ",".join(map(str, self.agents)),
             "studies": ",".join(self.studies),
             "methods": ",".join(methods),
@@ -266,6 +271,16 @@ def check_tasks(tasks: tuple[str, ...]) -> tuple[str, ...]:
             names = ", ".join((*SHORT_NAMES, *PROBLEMS))
             raise ConfigError(f"tasks: unknown '{task}'; choose from {names}, or a Gymnasium id")
     return tasks
+
+
+def check_taken(id: str, tasks: Sequence[str], seeds: Sequence[int]) -> None:
+    """All that is named for one figure must count there; with `all` it counts where it can."""
+    for flag, named in (("tasks", tasks), ("seeds", seeds)):
+        most = TAKEN[flag].get(id, len(named))
+        if len(named) > most:
+            given = ",".join(map(str, named))
+            takes = f"a single one, not {given}; name one" if most else f"none, as it has its own; leave --{flag} out"
+            raise ConfigError(f"{flag}: {id} takes {takes}")
 
 
 def check_preset(id: str, preset: str) -> str:
