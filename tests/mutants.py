@@ -266,6 +266,8 @@ MUTANTS = [
            'return f"the defaults, as', 'return "" and f"', "tests/experiments/test_reproduce_choices.py paper"),
     Mutant("a figure passes over tasks and seeds without a word", "experiments/choices.py",
            "if len(named) > most:", "if False:", "tests/experiments/test_reproduce_choices.py counts"),
+    Mutant("lies are measured by honest agents that learned nothing", "experiments/adversaries.py",
+           "else map(_open, of_task)", "else of_task", "tests/experiments/test_adversaries.py nothing"),
     Mutant("a time that was never reached is not enough data", "experiments/rivals.py",
            "not math.isnan(ratio.value)", "math.isfinite(ratio.value)", "tests/experiments/test_contests.py"),
     Mutant("rennala takes what is outdated", "server/rivals.py",

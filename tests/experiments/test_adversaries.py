@@ -14,7 +14,7 @@ from afedpg.experiments import adversaries, trials
 from afedpg.experiments.adversaries import Score
 from afedpg.experiments.choices import Choices, Method
 from afedpg.experiments.reproduce import reproduce
-from afedpg.experiments.tables import read
+from afedpg.experiments.tables import read, table
 from afedpg.experiments.trials import Case
 from afedpg.problems import LQBandit
 
@@ -172,6 +172,28 @@ def test_what_is_finished_is_concluded_from(tmp_path: Path) -> None:
     told = [row for row in outcome.tables["adversaries-runs"].records() if row["attack"] == "alie"]
     assert [row["seed"] for row in told if (row["defence"], row["seconds_of_a_liar"]) == ("slots", 1.0)] == [1]
     assert not any(score.case in (left_out, partly) for score in adversaries.scores(choices))
+
+
+@pytest.mark.parametrize(("end", "learned"), [(-2.0, False), (-1.0, False), (0.0, True)])
+def test_where_the_honest_learned_nothing_there_is_no_score(end: float, learned: bool, tmp_path: Path) -> None:
+    choices = Choices("smoke", tmp_path, 1)
+    for case, [trial] in adversaries.trials(choices).items():
+        alone = (case.attack, case.liars) == ("", 2)
+        table(trial.columns, [(trial.seed, -1.0, end if alone else 5.0)]).write(trial.path(tmp_path))
+    outcome = reproduce(["adversaries"], replace(choices, finished_only=True), quiet=True)["adversaries"]
+    lied = [row for row in outcome.tables["adversaries-runs"].records() if row["attack"]]
+    assert {row["value"] for row in lied} == {5.0}
+    assert {row["score"] for row in lied} == {6.0} if learned else all(np.isnan(row["score"]) for row in lied)
+    assert [verdict.verdict for verdict in outcome.verdicts] == ["not enough data"] * 3  # of one seed
+    told = [verdict.statistic == "the honest agents learned nothing" for verdict in outcome.verdicts]
+    assert told == [not learned] * 3
+    assert all(learned == (verdict.value is not None) for verdict in outcome.verdicts)
+
+
+def test_five_seeds_of_which_none_learned_decide_nothing() -> None:
+    found = [replace(score, scores=(np.nan,) * 5, learned=False) for score in grid(0.95, 0.8)]
+    verdicts = adversaries.judge(found, replace(FULL, tasks=("lq-bandit",)))
+    assert [verdict.verdict for verdict in verdicts] == ["not enough data"] * 3
 
 
 def test_other_methods_have_no_such_figure() -> None:

@@ -170,9 +170,10 @@ class Score:
     """One cell: its seeds' scores."""
 
     case: Case
-    scores: tuple[float, ...]  # by seed
+    scores: tuple[float, ...]  # by seed; NaN where the honest agents learned nothing
     values: tuple[float, ...]  # of theta in the end
     seeds: tuple[int, ...]
+    learned: bool = True  # the honest agents alone did: else there is nothing to measure lies by
 
     @property
     def median(self) -> float:
@@ -194,25 +195,32 @@ def scores(choices: Choices) -> list[Score]:
             continue
         start, end = (float(np.median([float(row[name]) for row in alone])) for name in ("start", "value"))
         values = tuple(float(row["value"]) for row in mine)
-        found.append(Score(case, tuple((value - start) / (end - start) for value in values), values, seeds))
+        of_cell = tuple((value - start) / (end - start) if end > start else math.nan for value in values)
+        found.append(Score(case, of_cell, values, seeds, end > start))
     return found
 
 
 def judge(found: Sequence[Score], choices: Choices) -> list[Verdict]:
-    verdicts = []
+    verdicts: list[Verdict] = []
     for task in dict.fromkeys(score.case.task for score in found):
         asked = (0, *teams(choices, task))
         mine = [score for score in found if score.case.task == task and score.case.liars in asked]
         wanted = len(attacks(choices, task)) * len(paces(choices, task)) * len(teams(choices, task))
         lied = {defence: [s for s in mine if s.case.attack and s.case.defence == defence] for defence in DEFENCES}
         unattacked = {s.case.defence: s for s in mine if not s.case.attack and s.case.liars == 0}
+        of_task = []
         if lied[RECOMMENDED]:
-            verdicts.append(_judge_grid(task, lied[RECOMMENDED], wanted))
+            of_task.append(_judge_grid(task, lied[RECOMMENDED], wanted))
         if lied[NONE]:
-            verdicts.append(_judge_undefended(task, lied[NONE], wanted))
+            of_task.append(_judge_undefended(task, lied[NONE], wanted))
         if {NONE, RECOMMENDED} <= unattacked.keys():
-            verdicts.append(_judge_cost(task, unattacked[RECOMMENDED], unattacked[NONE]))
+            of_task.append(_judge_cost(task, unattacked[RECOMMENDED], unattacked[NONE]))
+        verdicts += of_task if all(score.learned for score in mine) else map(_open, of_task)
     return verdicts
+
+
+def _open(verdict: Verdict) -> Verdict:
+    return Verdict(verdict.claim, rule(False, False), "the honest agents learned nothing", needed=verdict.needed)
 
 
 def _judge_grid(task: str, lied: Sequence[Score], wanted: int) -> Verdict:
