@@ -17,6 +17,7 @@ from afedpg.experiments.reproduce import reproduce
 from afedpg.experiments.tables import read, table
 from afedpg.experiments.trials import Case
 from afedpg.problems import LQBandit
+from afedpg.runs.train import run
 
 SMOKE, FULL = Choices("smoke", Path(), 1), Choices("full", Path(), 1)
 
@@ -52,6 +53,22 @@ def test_a_trial_is_a_training(attack: str) -> None:
     seed, start, value = trial.measure()
     assert seed == 0
     assert (start, value) == pytest.approx((problem.value(np.zeros(4)), problem.value(result.theta)))
+
+
+@pytest.mark.parametrize(("defence", "seconds"), [("each", "54 of the 200"), ("slots", "166 with `slots`")])
+def test_a_flood_ends_a_run_as_early_as_the_docs_say(defence: str, seconds: str) -> None:
+    [first, *_] = adversaries.trials(FULL)[Case("lq-bandit", "sign-flip", defence, 0.1, 3)]
+    with np.errstate(all="ignore"):  # undefended theta diverges
+        ended = run(first.settings.config, first.settings.own(), workers=1).seconds
+    assert round(ended) == int(seconds.split()[0])
+    text = (Path(__file__).parents[2] / "docs" / "adversaries.md").read_text()
+    assert f"after {seconds}" in " ".join(text.split())
+
+
+def test_the_outcome_says_that_fast_liars_shorten_a_run(tmp_path: Path) -> None:
+    told = adversaries.outcome(Choices("smoke", tmp_path, 1, finished_only=True)).text
+    assert "faster liars use them up sooner" in told
+    assert "faster liars use these up sooner" in " ".join((adversaries.__doc__ or "").split()).lower()
 
 
 def test_cosines_of_what_is_known() -> None:

@@ -1,6 +1,8 @@
 """Learning among liars: every attack against every defence, with liars that are slow, as fast as the others, or fast.
 
-A score is 0 for the policy at the start and 1 for the honest agents alone, after the same virtual seconds.
+A score is 0 for the policy at the start and 1 for the honest agents alone. A run ends after its virtual seconds, or
+after as many contributions as all would make in them if no liar were faster than the honest. Faster liars use these up
+sooner, so their cells also count what a flood takes away: honest agents have less time in them.
 """
 
 from __future__ import annotations
@@ -345,10 +347,11 @@ def outcome(choices: Choices) -> Outcome:
     return Outcome(
         title=TITLE,
         text=f"{AGENTS} agents in virtual time, a second per contribution; those that lie take "
-        f"{' or '.join(f'{pace:g}' for pace in speeds.values())}. A run has as many contributions as they all make in "
-        "its seconds, a flood aside, and eta falls over them to 0. Theta's worth in the end is exact where the problem "
-        f"is known, else the mean return of {EPISODES} episodes. Step lengths were chosen on seeds that are not among "
-        "these.",
+        f"{' or '.join(f'{pace:g}' for pace in speeds.values())}. A run ends after as many contributions as they all "
+        "would make in its seconds if no liar were faster than the honest, and eta falls over them to 0; faster liars "
+        "use them up sooner, so their cells also count what a flood takes away. Theta's worth in the end is exact "
+        f"where the problem is known, else the mean return of {EPISODES} episodes. Step lengths were chosen on seeds "
+        "that are not among these.",
         verdicts=tuple(judge(found, choices)),
         tables={
             "adversaries": cells_table(found),
