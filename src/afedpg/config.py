@@ -22,7 +22,7 @@ SHORT_NAMES = {
 PROBLEMS = ("quadratic", "lq-bandit", "saturating-bandit", "softmax-mdp")
 METHODS: dict[str, dict[str, Any]] = {  # with the settings that a method brings along
     "afedpg": {}, "afedpg-vanilla": {}, "fedpg": {}, "pg": {}, "pg-plain": {},
-    "a3c": {"estimator": "a3c", "segment": 32},
+    "a3c": {"estimator": "a3c", "segment": 32, "eta": 7e-4},  # RMSProp's rate in Mnih et al. 2016
     "afedppo": {
         "estimator": "clipped", "schedule": "constant", "eta": 1.0, "steps": 0,
         "activation": "tanh", "mean": "linear", "scale_rewards": True, "scale_advantages": False,
@@ -68,8 +68,8 @@ class ScheduleConfig:
     )
     eta: float = option(
         3e-2,
-        "not a learning rate: every step moves theta by exactly eta (pg-plain, a3c: a learning rate; afedppo: a factor "
-        "of the agents' differences, 1); eta0 of the global and fosp schedules",
+        "not a learning rate: every step moves theta by exactly eta (pg-plain: a learning rate; a3c: RMSProp's, 7e-4; "
+        "afedppo: a factor of the agents' differences, 1); eta0 of the global and fosp schedules",
         above=0,
     )
     eta_floor: float = option(0.0, "where the linear schedule's eta stops falling", at_least=0)

@@ -76,4 +76,5 @@ def fitted(settings: Mapping[str, Any], method: object) -> Mapping[str, Any]:
         return {**brought, **settings}
     apart = brought.keys() | METHODS[str(method)].keys()
     apart |= {"iterations"} if "steps" in apart else set()  # which are as many for as many samples
+    apart |= {"eta_floor"} if "eta" in apart else set()  # which may be above the other method's eta
     return {name: value for name, value in settings.items() if name not in apart}

@@ -9,7 +9,7 @@ from afedpg.agent.work import EnvironmentWorkload
 from afedpg.config import METHODS, SHORT_NAMES, AgentConfig, flat, from_settings, resolved
 from afedpg.errors import ConfigError
 from afedpg.experiments.choices import Choices, Method
-from afedpg.experiments.jobs import A3C_RATE, Plan
+from afedpg.experiments.jobs import Plan
 from afedpg.preset import base_of, load_preset, presets
 from afedpg.runs.parts import Own, configure
 from afedpg.server.rules import afedppo
@@ -103,8 +103,21 @@ def test_a_method_stays_itself_under_the_preset_of_another_one(preset, method):
 @pytest.mark.parametrize("preset", ["paper", "tuned", "ppo"])
 def test_the_figures_compare_with_a3c_itself(task, preset, tmp_path):
     config = Plan(Choices("smoke", tmp_path, 1), preset).settings(task, Method("a3c"), 4, 0).config
-    assert (config.agent.estimator, config.agent.segment, config.schedule.eta) == ("a3c", 32, A3C_RATE)
+    assert (config.agent.estimator, config.agent.segment, config.schedule.eta) == ("a3c", 32, 7e-4)
     assert config.agent.steps == load_preset(task, preset).get("steps", AgentConfig.steps)
+
+
+def test_a3c_has_its_own_rate_wherever_it_is_chosen(tmp_path: Path) -> None:
+    mine = tmp_path / "mine.toml"
+    plan = Plan(Choices("smoke", tmp_path, 1), str(mine))
+    for text in ("hidden = [4]", "method = 'afedpg'\neta = 0.02\neta_floor = 0.01\nschedule = 'linear'"):
+        mine.write_text(text)
+        figure = plan.settings("CartPole-v1", Method("a3c"), 4, 0).config.schedule
+        for schedule in (figure, configure("CartPole-v1", mine, {"method": "a3c"}).schedule):
+            assert (schedule.eta, schedule.eta_floor, schedule.schedule) == (7e-4, 0.0, "linear")
+    for preset in (None, "tuned", "paper", "ppo"):
+        assert configure("hopper", preset, {"method": "a3c"}).schedule.eta == 7e-4
+    assert configure("hopper", "tuned", {"method": "a3c", "eta": 1e-3}).schedule.eta == 1e-3
 
 
 def test_a_rule_of_ones_own_is_the_same_by_its_file_and_as_an_object(tmp_path: Path) -> None:

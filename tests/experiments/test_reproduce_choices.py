@@ -30,7 +30,7 @@ from afedpg.experiments.choices import (
     parse_own,
     parse_seeds,
 )  # fmt: skip
-from afedpg.experiments.jobs import A3C_RATE, Plan, RunJob
+from afedpg.experiments.jobs import Plan, RunJob
 from afedpg.experiments.learning import LearningPlan
 from afedpg.experiments.reproduce import experiment
 from afedpg.preset import presets
@@ -327,6 +327,6 @@ def test_a_task_without_the_paper_preset_is_told_to_have_the_defaults() -> None:
 
 def test_a3c_has_a_rate_of_its_own() -> None:
     plan = Plan(Choices("smoke", Path(), 1), "paper")
-    assert plan.settings("swimmer", Method("a3c"), 4, 0).config.schedule.eta == A3C_RATE
+    assert plan.settings("swimmer", Method("a3c"), 4, 0).config.schedule.eta == 7e-4
     assert plan.settings("swimmer", Method("afedpg"), 4, 0).config.schedule.eta == 3e-4
-    assert np.isclose(plan.settings("quadratic", Method("a3c"), 4, 0).config.schedule.eta, A3C_RATE)
+    assert np.isclose(plan.settings("quadratic", Method("a3c"), 4, 0).config.schedule.eta, 7e-4)

@@ -37,7 +37,6 @@ Progress = Callable[[float], None]  # how much of a job is done, 0 to 1
 GRADIENT_SECONDS = 3e-5  # of a synthetic problem
 STEP_SECONDS = 2e-4  # of an environment, its share of the gradient included
 START_SECONDS = 5.0  # torch, MuJoCo, compiled loops from their cache
-A3C_RATE = 7e-4  # Mnih et al. 2016; the paper gives a3c no constants of its own
 
 
 class Job(Protocol):
@@ -236,7 +235,5 @@ def preset_settings(task: str, preset: str, method: Method) -> dict[str, Any]:
         return dict(fitted(load_preset(task, preset), method.known))
     for name in (f"{preset}-{method.name}", preset):
         if preset_of(task, name) in known:
-            settings = dict(fitted(load_preset(task, name), method.known))
-            mine = name != preset
-            return settings if mine or method.name != "a3c" else {**settings, "eta": A3C_RATE}
-    return {"eta": A3C_RATE} if method.name == "a3c" else {}
+            return dict(fitted(load_preset(task, name), method.known))
+    return {}
