@@ -73,6 +73,8 @@ def test_what_is_wrong_in_a_file_is_told_with_its_name(text, said, tmp_path):
     for begin in (train, tune):
         with pytest.raises(ConfigError, match=f"^preset: .*{said}"):
             begin("hopper", preset=tmp_path / "mine.toml")
+    with pytest.raises(ConfigError, match=f"^preset: .*{said}"):
+        Plan(Choices("smoke", tmp_path, 1), str(tmp_path / "mine.toml")).settings("hopper", Method("afedpg"), 1, 0)
     (tmp_path / "mine.toml").write_text("task = 'Hopper-v4'")
     assert base_of("hopper", tmp_path / "mine.toml") == {"task": "Hopper-v4"}
 

@@ -25,7 +25,7 @@ from afedpg.experiments.choices import Choices, Method, OwnPart
 from afedpg.experiments.own import own_of
 from afedpg.experiments.tables import Table, read
 from afedpg.messages import Arrival, Vector
-from afedpg.preset import fitted, load_preset, preset_of, presets
+from afedpg.preset import base_of, fitted, load_preset, preset_of, presets
 from afedpg.record import checkpoint, database
 from afedpg.record.folder import RunFolder
 from afedpg.runs.parts import Own
@@ -232,7 +232,7 @@ def preset_settings(task: str, preset: str, method: Method) -> dict[str, Any]:
     """The task's preset; `tuned-a3c` instead of `tuned` where a method has its own; the defaults if there is none."""
     known = presets()
     if preset.endswith(".toml"):
-        return dict(fitted(load_preset(task, preset), method.known))
+        return dict(fitted(base_of(task, preset), method.known))
     for name in (f"{preset}-{method.name}", preset):
         if preset_of(task, name) in known:
             return dict(fitted(load_preset(task, name), method.known))
