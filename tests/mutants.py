@@ -672,6 +672,7 @@ MUTANTS = [
            'base = fitted(base, settings.get("method"))\n', "pass\n", f"{PRESETS} stays_itself"),
     Mutant("figures take a preset's estimator for a3c's", "experiments/jobs.py",
            "dict(fitted(load_preset(task, name), method.known))", "load_preset(task, name)", f"{PRESETS} a3c_itself"),
+    Mutant("a colon is left over", "parts.py", ' or left_over:', ":", f"{INPUT} no_sense"),
     Mutant("figures take a file for any task", "experiments/jobs.py",
            "fitted(base_of(task, preset)", "fitted(load_preset(task, preset)", f"{PRESETS} in_a_file"),
     Mutant("a3c has the rate of the others", "config.py", ', "eta": 7e-4}', "}", f"{PRESETS} its_own_rate"),

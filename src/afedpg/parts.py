@@ -42,7 +42,8 @@ class Spec(NamedTuple):
 
 def parse(kind: str, text: str) -> Spec:
     found = _FORM.fullmatch(text)
-    if found is None or not found["name"]:
+    left_over = found is not None and found["values"] is not None and not found["values"].strip()  # a colon
+    if found is None or not found["name"] or left_over:
         raise ConfigError(f"{kind}: '{text}' is not like NAME, NAME:key=value or FILE.py:NAME:key=value")
     return Spec(found["file"] or "", found["name"], read_values(kind, found["values"] or ""))
 

@@ -14,6 +14,7 @@ from afedpg.config import (
     LONGEST_SECONDS,
     METHODS,
     SINGLE_AGENT,
+    TIMINGS,
     USED_BY,
     AgentConfig,
     Config,
@@ -138,6 +139,8 @@ def _check_run(config: Config) -> None:
 
 def _check_timing(config: Config) -> None:
     timing = config.timing
+    name, colon, _ = timing.timing.partition(":")
+    _require(name not in TIMINGS or not colon, f"timing: {name} has no parameters; it reads settings, see `--help`")
     if timing.timing == "list" or timing.speeds:
         _require(timing.timing == "list", "speeds: only used with --timing list")
         fits = len(timing.speeds) == config.agents

@@ -35,6 +35,9 @@ def refused(capsys, *arguments):
 CASES = {
     "--method nosuch": "method: unknown 'nosuch'",
     "--method nosuch:power=1": "method: unknown 'nosuch:power=1'",
+    "--method afedppo:": "method: 'afedppo:' is not like NAME, NAME:key=value or FILE.py:NAME:key=value",
+    "--timing linear:": "timing: 'linear:' is not like NAME",
+    "--timing linear:k=1": "timing: linear has no parameters",
     "--method no.py:Rule": "method: cannot read",
     "--estimator nosuch": "estimator: unknown 'nosuch'; choose from gae",
     "--aggregator nosuch": "aggregator: unknown 'nosuch'; choose from each",
