@@ -672,6 +672,8 @@ MUTANTS = [
            'base = fitted(base, settings.get("method"))\n', "pass\n", f"{PRESETS} stays_itself"),
     Mutant("figures take a preset's estimator for a3c's", "experiments/jobs.py",
            "dict(fitted(load_preset(task, name), method.known))", "load_preset(task, name)", f"{PRESETS} a3c_itself"),
+    Mutant("a segment too short is told as steps", "agent/work.py",
+           '"--segment 0 with ") if config.agent.segment', '"") if False', "tests/agent/test_work.py what_helps"),
     Mutant("a colon is left over", "parts.py", ' or left_over:', ":", f"{INPUT} no_sense"),
     Mutant("figures take a file for any task", "experiments/jobs.py",
            "fitted(base_of(task, preset)", "fitted(load_preset(task, preset)", f"{PRESETS} in_a_file"),

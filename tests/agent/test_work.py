@@ -186,6 +186,15 @@ def test_whole_episodes_need_an_end():
         follow(work, work.start(0), 1)
 
 
+def test_what_is_too_short_for_an_episode_is_named_with_what_helps():
+    said = "is less than one episode of CartPole-v1, which may take 500, and reinforce takes whole episodes; use"
+    with pytest.raises(ConfigError, match=f"^steps: 64 {said} --steps 500 or more$"):
+        workload("CartPole-v1", estimator="reinforce", steps=64)
+    with pytest.raises(ConfigError, match=f"^segment: 32 {said} --segment 0 with --steps 500 or more$"):
+        workload("CartPole-v1", method="a3c", estimator="reinforce", steps=1024)
+    assert workload("CartPole-v1", method="a3c", estimator="reinforce", segment=0, steps=500).parameters
+
+
 def test_shapes_must_agree_between_agents():
     work = workload("mixed", lambda agent: gymnasium.make("CartPole-v1" if agent == 0 else "Acrobot-v1"))
     with pytest.raises(ConfigError, match="agent 1 has observations"):

@@ -390,10 +390,10 @@ def _check(config: Config, environments: Environments, estimator: Estimator) -> 
 
         if not torch.cuda.is_available():
             raise ConfigError("device: this machine or this build of torch has no cuda; use --device cpu")
-    if estimator.whole_episodes:
-        longest, steps = time_limit(environments.of(0).env), config.report_steps
-        if longest is not None and longest > steps:
-            raise ConfigError(
-                f"steps: {steps} is less than one episode of {config.task}, which may take {longest}, and "
-                f"{config.agent.estimator} takes whole episodes; use --steps {longest} or more"
-            )
+    longest = time_limit(environments.of(0).env) if estimator.whole_episodes else None
+    if longest is not None and longest > config.report_steps:
+        name, how = ("segment", "--segment 0 with ") if config.agent.segment else ("steps", "")
+        raise ConfigError(
+            f"{name}: {config.report_steps} is less than one episode of {config.task}, which may take {longest}, "
+            f"and {config.agent.estimator} takes whole episodes; use {how}--steps {longest} or more"
+        )
