@@ -13,6 +13,7 @@ from afedpg.config import (
     LIVE,
     LONGEST_SECONDS,
     METHODS,
+    PROBLEMS,
     SINGLE_AGENT,
     TIMINGS,
     USED_BY,
@@ -24,8 +25,21 @@ from afedpg.config import (
 from afedpg.errors import ConfigError
 from afedpg.options import default_of, digits
 
-TIMING_OF = {"trace": "trace", "sigma": "lognormal", "shape": "pareto"}  # settings that one timing model alone reads
-LOCAL_BASELINE = ("baseline", "baseline_rate", "baseline_epochs")  # what the estimator clipped has no use for
+READ_BY: dict[str, dict[str, tuple[str, ...]]] = {  # settings that some choices alone read
+    "timing": {
+        "trace": ("trace",), "sigma": ("lognormal",), "shape": ("pareto",), "spread": ("linear", "straggler", "leader"),
+        "fastest": ("linear", "sqrt", "straggler", "leader", "equal", "lognormal", "pareto"),
+    },
+    "schedule": {"eta_floor": ("linear",), "literal": ("global", "fosp")},
+    "task": {"noise": ("quadratic",), "dimension": ("quadratic",), "batch": PROBLEMS},
+    "estimator": {  # one's own may read any
+        "entropy": ("a3c",), "value_weight": ("a3c",), "update_share": ("clipped",), "horizon": ("clipped",),
+        "gae_lambda": ("gae", "natural", "clipped"),
+        **dict.fromkeys(("baseline", "baseline_rate", "baseline_epochs"), ("gae", "natural")),
+    },
+}  # fmt: skip
+OF_ROLLOUTS = ("entropy", "value_weight", "update_share", "horizon", "env_kwargs", "device")  # no problem reads them
+ASK_NOTHING = ("eta_floor", "literal", "horizon", "env_kwargs", "device")  # by their defaults, which may be named
 _BY_ITSELF = "draws its gradients itself; leave it out, or name a task"  # of a synthetic problem
 SLOWEST = 1e-3  # bytes per second that messages can have in virtual time
 MOST_LAYERS, MOST_WEIGHTS = 32, 1 << 28  # of a network's hidden layers: an agent's machine must not be asked for more
@@ -63,24 +77,30 @@ def check_applicable(config: Config) -> Config:
 
 def check_effect(config: Config, named: Collection[str]) -> Config:
     """The config itself if something reads what a user named. Apart again: presets may carry more than a run reads."""
-    kind = config.agent.estimator.partition(":")[0]
-    own = ".py:" in config.agent.estimator or any(entry.startswith("estimator:") for entry in config.own)
-    for name in named:
-        model = TIMING_OF.get(name, config.timing.timing)
-        _require(config.timing.timing == model, f"{name}: only used with --timing {model}")
-        if name in ("entropy", "value_weight"):
-            _require(not config.synthetic, f"{name}: {config.task} {_BY_ITSELF}")
-            ways = f" or clipped:entropy={config.agent.entropy:g}" if name == "entropy" else ""
-            _require(own or kind == "a3c", f"{name}: only used with --estimator a3c{ways}; this run has {kind}")
-        if name in LOCAL_BASELINE and not config.synthetic:
-            told = "not used with --estimator clipped, which has a critic of its own"
-            _require(own or kind != "clipped", f"{name}: {told}")
-        if name == "alpha":
-            _require(config.method != "afedppo", "alpha: afedppo mixes nothing, so it has none; leave it out")
-    ignored = {"env_kwargs": bool(config.agent.env_kwargs), "device": config.agent.device != AgentConfig.device}
-    for name, given in ignored.items():
-        _require(not (config.synthetic and given and name in named), f"{name}: {config.task} {_BY_ITSELF}")
+    own = {entry.partition(":")[0] for entry in config.own}
+    for section, entry in options():
+        name, value = entry.name, getattr(config if section is None else getattr(config, section), entry.name)
+        if name in named and not (name in ASK_NOTHING and value == default_of(entry)):
+            _require(not config.synthetic or name not in OF_ROLLOUTS, f"{name}: {config.task} {_BY_ITSELF}")
+            _check_read(config, own, name, value)
+    mixes = config.method != "afedppo" or "method" in own
+    _require(mixes or "alpha" not in {*named, *own}, "alpha: afedppo mixes nothing, so it has none; leave it out")
     return config
+
+
+def _check_read(config: Config, own: Collection[str], name: str, value: Any) -> None:
+    kind = next((kind for kind, names in READ_BY.items() if name in names), "")
+    if not kind or (kind == "estimator" and (config.synthetic or "estimator" in own)):
+        return
+    parts = {
+        "timing": config.timing.timing if "timing" not in own else "one of its own", "task": config.task,
+        "schedule": config.schedule.schedule, "estimator": config.agent.estimator,
+    }  # fmt: skip
+    file, chosen = ".py:" in parts[kind], parts[kind].partition(":")[0]
+    ways = (*READ_BY[kind][name], *((f"clipped:entropy={value:g}",) if name == "entropy" else ()))
+    reads = chosen in READ_BY[kind][name] or (file and kind == "estimator")
+    where = "" if kind == "task" else f"--{kind} "
+    _require(reads, f"{name}: only used with {where}{' or '.join(ways)}; this run has {chosen}")
 
 
 def _require(holds: bool, message: str) -> None:

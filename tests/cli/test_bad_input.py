@@ -10,6 +10,7 @@ from afedpg.cli import main, make_parser
 from afedpg.config import ESTIMATORS, from_settings, resolved
 from afedpg.errors import AfedpgError, ConfigError
 from afedpg.runs.train import run
+from afedpg.server.rules import afedpg
 
 TRAIN = ("train", "quadratic")
 
@@ -97,6 +98,15 @@ CASES = {
     "--trace nosuch.csv": "trace: only used with --timing trace",
     "--sigma 0.5": "sigma: only used with --timing lognormal",
     "--timing lognormal --shape 3": "shape: only used with --timing pareto",
+    "--timing sqrt --spread 20": "spread: only used with --timing linear or straggler or leader; this run has sqrt",
+    "--timing pareto --spread 20": "spread: only used with --timing linear or straggler or leader; this run has pareto",
+    "--timing list --speeds 1,1,1,1,1,1,1,1 --fastest 2": "fastest: only used with --timing linear or sqrt or ",
+    "--schedule constant --eta-floor 0.01": "eta_floor: only used with --schedule linear; this run has constant",
+    "--schedule fosp --eta-floor 0.01": "eta_floor: only used with --schedule linear; this run has fosp",
+    "--schedule constant --literal": "literal: only used with --schedule global or fosp; this run has constant",
+    "--literal": "literal: only used with --schedule global or fosp; this run has linear",
+    "--update-share 0.5": "update_share: quadratic draws its gradients itself; leave it out, or name a task",
+    "--method afedppo --horizon 50": "horizon: quadratic draws its gradients itself",
     "--device cuda": "device: quadratic draws its gradients itself; leave it out, or name a task",
     "--env-kwargs a=1": "env_kwargs: quadratic draws its gradients itself",
     "--method a3c --entropy 0.5": "entropy: quadratic draws its gradients itself",
@@ -177,27 +187,51 @@ def test_runs_of_a_file_are_those_of_no_folder(capsys, empty_folder):
     assert line == "afedpg: folder: many.py is a file; name run folders, or folders of runs\n"
 
 
+def constant(iteration, version):
+    return 0.1
+
+
 def test_settings_that_nothing_reads_are_refused_where_they_are_named(empty_folder):
     small = {"agents": 1, "iterations": 1, "steps": 16, "hidden": (4,), "evaluate_episodes": 1, "out": "run"}
-    a3c, critic = "only used with --estimator a3c", "not used with --estimator clipped, which has a critic of its own"
+    a3c, gae = "only used with --estimator a3c", "only used with --estimator gae or natural; this run has"
+    clipped = "only used with --estimator clipped; this run has gae"
     for settings, line in (
         ({"method": "afedppo", "entropy": 0.5}, f"entropy: {a3c} or clipped:entropy=0.5; this run has clipped"),
         ({"entropy": 0.01}, f"entropy: {a3c} or clipped:entropy=0.01; this run has gae"),
         ({"estimator": "natural", "value_weight": 0.5}, f"value_weight: {a3c}; this run has natural"),
-        ({"sigma": 0.5}, "sigma: only used with --timing lognormal"),
+        ({"sigma": 0.5}, "sigma: only used with --timing lognormal; this run has linear"),
+        ({"timing": lambda agent, n: 1.0, "spread": 2.0}, "spread: .* or leader; this run has one of its own"),
         ({"method": "afedppo", "alpha": 0.1}, "alpha: afedppo mixes nothing, so it has none; leave it out"),
-        ({"method": "afedppo", "baseline": "none"}, f"baseline: {critic}"),
-        ({"estimator": "clipped", "baseline_rate": 0.1}, f"baseline_rate: {critic}"),
+        ({"method": "afedppo", "alpha": constant}, "alpha: afedppo mixes nothing, so it has none; leave it out"),
+        ({"method": "afedppo", "baseline": "none"}, f"baseline: {gae} clipped"),
+        ({"estimator": "clipped", "baseline_rate": 0.1}, f"baseline_rate: {gae} clipped"),
+        ({"method": "a3c", "segment": 0, "baseline": "linear"}, f"baseline: {gae} a3c"),
+        (
+            {"method": "a3c", "segment": 0, "gae_lambda": 0.9},
+            "gae_lambda: .* natural or clipped; this run has a3c",
+        ),
+        ({"estimator": "reinforce", "gae_lambda": 0.9}, "gae_lambda: .* clipped; this run has reinforce"),
+        ({"update_share": 0.5}, f"update_share: {clipped}"),
+        ({"horizon": 50}, f"horizon: {clipped}"),
+        ({"noise": 0.5}, "noise: only used with quadratic; this run has CartPole-v1"),
+        ({"dimension": 5}, "dimension: only used with quadratic; this run has CartPole-v1"),
+        ({"batch": 8}, "batch: only used with quadratic or .* or softmax-mdp; this run has CartPole-v1"),
     ):
         with pytest.raises(ConfigError, match=f"^{line}$"):
             train("CartPole-v1", **small, **settings)
-    (empty_folder / "mine.toml").write_text("entropy = 0.5\nsigma = 1.0\nvalue_weight = 0.1\ntrace = 'times.csv'\n")
+    unread = "entropy = 0.5\nsigma = 1.0\nvalue_weight = 0.1\ntrace = 'times.csv'\nliteral = true\nnoise = 2.0\n"
+    (empty_folder / "mine.toml").write_text(unread)
     run = train("CartPole-v1", **small, preset="mine.toml")
     assert run.sha256 == train("CartPole-v1", **small | {"out": None}).sha256
     assert resume("run").sha256 == run.sha256
     (empty_folder / "own.py").write_text("from afedpg.agent.estimators.shipped import A3c\nclass Mine(A3c): pass\n")
     read = {"estimator": f"{empty_folder / 'own.py'}:Mine", "entropy": 0.3, "value_weight": 0.2, "out": None}
-    assert train("CartPole-v1", **small | read, device="cpu", env_kwargs={}, baseline="none").gradients == 1
+    read |= {"baseline": "none", "horizon": 5, "update_share": 0.2, "gae_lambda": 0.9}
+    nothing = {"device": "cpu", "env_kwargs": {}, "eta_floor": 0.0, "literal": False, "schedule": "constant"}
+    assert train("CartPole-v1", **small | read, **nothing).gradients == 1
+    settings = {"steps": 16, "hidden": (4,), "agents": 1, "iterations": 1, "evaluate_episodes": 1}
+    (empty_folder / "ppo.toml").write_text("method = 'afedppo'\n")
+    assert train("CartPole-v1", **settings, preset="ppo.toml", method=afedpg, alpha=constant).gradients == 1
 
 
 @pytest.mark.parametrize("name", ESTIMATORS)
