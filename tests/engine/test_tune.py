@@ -16,6 +16,7 @@ from afedpg.cli import main
 from afedpg.errors import AfedpgError, ConfigError
 from afedpg.preset import load_preset
 from afedpg.runs import tune as tuning
+from afedpg.runs.parts import configure
 
 optuna = pytest.importorskip("optuna", reason="optuna is not installed")
 SMALL: dict[str, Any] = {"agents": 2, "iterations": 12}
@@ -43,7 +44,9 @@ def test_three_trials_on_seeds_that_judge_nothing_give_a_preset(
     assert [config.seed for config in seen] == [100, 101, 102] * 3
     assert len({config.schedule.eta for config in seen}) == 3
     assert set(found.settings) == {"eta", "alpha"}
-    assert load_preset("quadratic", found.preset) == {**SMALL, **found.settings}
+    assert load_preset("quadratic", found.preset) == {"method": "afedpg", **SMALL, **found.settings}
+    factor = configure("quadratic", found.preset, {"method": "afedppo"}).schedule
+    assert factor.eta == 1.0  # not the length that was found
     values = [float(line.split()[2].rstrip(",")) for line in said]
     assert found.value == pytest.approx(max(values), rel=1e-5)
     again = train("quadratic", preset=found.preset, seed=100)
@@ -125,6 +128,34 @@ def test_returns_are_discounted_where_there_are_some_and_a_preset_may_have_more_
         tune("CartPole-v1", entropy=0.5, trials=1, out=tmp_path / "third")
 
 
+SEARCHED = [
+    ("CartPole-v1", {"method": "afedpg"}, {"eta", "alpha", "gamma", "gae_lambda"}, (3e-3, 0.3)),
+    ("CartPole-v1", {"method": "afedpg", "estimator": "reinforce"}, {"eta", "alpha", "gamma"}, (3e-3, 0.3)),
+    ("CartPole-v1", {"method": "afedpg", "schedule": "fosp"}, {"eta", "gamma", "gae_lambda"}, (3e-3, 0.3)),
+    ("CartPole-v1", {"method": "pg-plain"}, {"eta", "gamma", "gae_lambda"}, (3e-3, 0.3)),
+    ("CartPole-v1", {"method": "a3c"}, {"eta", "gamma"}, (7e-5, 7e-3)),
+    ("CartPole-v1", {"method": "a3c", "eta_floor": 5e-4}, {"eta", "gamma"}, (5e-4, 7e-3)),
+    ("quadratic", {"method": "afedppo"}, {"eta"}, (0.01, 1.0)),
+    ("quadratic", {"method": "fedpg", "eta_floor": 0.01}, {"eta", "alpha"}, (0.01, 0.3)),
+]
+
+
+@pytest.mark.parametrize(("task", "settings", "names", "etas"), SEARCHED)
+def test_what_is_read_is_searched_where_its_method_wants_it(
+    tmp_path: Path, task: str, settings: dict[str, Any], names: set[str], etas: tuple[float, float]
+) -> None:
+    space = tuning._Search(task, {}, {"agents": 1, **settings}, tmp_path, None).space
+    assert space.keys() == names
+    assert space["eta"] == tuning.Between(*etas)
+
+
+def test_a_search_of_a3c_trains_with_what_it_finds(tmp_path: Path) -> None:
+    settings = {"method": "a3c", "agents": 1, "iterations": 1, "steps": 32, "hidden": (4,), "evaluate_episodes": 1}
+    found = tune("CartPole-v1", **settings, trials=1, out=tmp_path)
+    assert set(found.settings) == {"eta", "gamma"}
+    assert train("CartPole-v1", preset=found.preset).gradients == 1
+
+
 def test_the_command_searches_and_its_preset_trains(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -177,7 +208,8 @@ def test_a_file_where_the_folder_is_meant_is_one_line(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("more", "what"),
     [(["--trials", "0"], "trials: 0"), (["--minutes", "nan"], "minutes: nan"), (["--seed", "3"], "seed: a search"),
-     (["--eta", "-1"], "eta: -1.0 must be above 0")],
+     (["--eta", "-1"], "eta: -1.0 must be above 0"),
+     (["--eta-floor", "1"], "eta_floor: 1.0 is outside [0, eta = 0.03]")],
 )  # fmt: skip
 def test_bad_input_is_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str], more: list[str], what: str) -> None:
     assert main(["tune", "quadratic", "--out", str(tmp_path / "study"), *more]) == 2

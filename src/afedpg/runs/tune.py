@@ -21,7 +21,7 @@ import tomli_w
 from afedpg.config import Config
 from afedpg.errors import AfedpgError, ConfigError
 from afedpg.options import fit, place, whole
-from afedpg.parts import parse, write_values
+from afedpg.parts import Spec, parse, write_values
 from afedpg.preset import base_of, fitted
 from afedpg.record.disk import write_bytes
 from afedpg.runs.best import Evaluated
@@ -29,6 +29,7 @@ from afedpg.runs.callbacks import Callback, watchers
 from afedpg.runs.keywords import Settings
 from afedpg.runs.parts import laid_over
 from afedpg.runs.train import run
+from afedpg.validation import READ_BY
 
 SEEDS = (100, 101, 102)  # judge what was found on others, 0 and so on
 LOOKS = 10  # evaluations of a run, unless evaluate_every says otherwise
@@ -65,7 +66,10 @@ class Among:
 
 Space = dict[str, Between | Among]
 _RETURNS: Space = {"gamma": Among((0.95, 0.98, 0.99, 0.995, 0.999)), "gae_lambda": Among((0.8, 0.9, 0.95, 0.98, 1.0))}
-STEPS: Space = {"eta": Between(3e-3, 0.3), "alpha": Between(0.03, 1.0)}
+_LENGTHS = Between(3e-3, 0.3)  # a rate, too: pg-plain has the same default
+STEPS: Space = {"eta": _LENGTHS, "alpha": Between(0.03, 1.0)}
+ETAS = {"a3c": Between(7e-5, 7e-3), "afedppo": Between(1e-2, 1.0)}  # RMSProp's rate, and a factor
+MIX_NOTHING = ("pg-plain", "a3c", "afedppo")
 CLIPPED: Space = {  # parameters of the estimator
     "rate": Between(1e-4, 3e-3), "epochs": Among((3, 5, 10, 20)), "entropy": Among((0.0, 0.001, 0.01)), **_RETURNS
 }  # fmt: skip
@@ -105,8 +109,9 @@ def tune(
 
         tune("CartPole-v1", out="tuned/pole", trials=10, agents=4, iterations=20)
 
-    Searched are eta, alpha, gamma and gae_lambda, of a synthetic problem eta and alpha; with the clipped estimator
-    (afedppo) its rate, epochs and entropy, gamma and gae_lambda. What `settings` name stays as it is.
+    Searched are eta, alpha, gamma and gae_lambda, as far as method and estimator read them, of a synthetic problem eta
+    and alpha; with the clipped estimator (afedppo) its rate, epochs and entropy, gamma and gae_lambda. What `settings`
+    name stays as it is.
 
     Args:
         task: as of `train`.
@@ -152,13 +157,9 @@ class _Search:
         self._fixed = {**base, **settings}
         config = self._config({}, SEEDS[0])  # refuses now what makes no sense
         self._folder = folder or Path("tuned") / re.sub(r"[^A-Za-z0-9._-]", "_", f"{task}-{config.method}")
-        self._spec = parse("estimator", config.agent.estimator)
-        searched = CLIPPED if self._spec.name == "clipped" and not self._spec.file else {**STEPS, **_RETURNS}
-        if config.synthetic:  # which draws its gradients itself, and has no returns to discount
-            searched = STEPS
+        self._spec, self._method = parse("estimator", config.agent.estimator), config.method
+        searched = _searched(config, self._spec)
         taken = {*self._fixed, *self._spec.values}
-        if config.method == "afedppo":
-            taken.add("alpha")  # it has none
         self.space = {name: values for name, values in searched.items() if name not in taken}
         if not self.space:
             raise ConfigError(f"tune: {', '.join(searched)} are what is searched, and all of them are given")
@@ -208,7 +209,8 @@ class _Search:
             f"# {self._task}: the best of {len(finished)} trials, {best.value:g} on seeds {SEEDS[0]} to {SEEDS[-1]}\n"
         )
         preset = self._folder / PRESET
-        write_bytes(preset, (told + tomli_w.dumps({**self._fixed, **chosen})).encode())
+        settings = {**self._fixed, **chosen, "method": self._method}  # by which another one knows what is not its own
+        write_bytes(preset, (told + tomli_w.dumps(settings)).encode())
         return Tuned(chosen, best.value, len(finished), pruned, preset)
 
     def _config(self, chosen: Mapping[str, Any], seed: int) -> Config:
@@ -222,6 +224,23 @@ class _Search:
         rest = {name: value for name, value in chosen.items() if name not in own}
         written = write_values({**self._spec.values, **own})
         return {**rest, "estimator": f"{self._spec.name}:{written}"} if own else rest
+
+
+def _searched(config: Config, estimator: Spec) -> Space:
+    """What the method and the estimator read."""
+    if estimator.name == "clipped" and not estimator.file and not config.synthetic:
+        return CLIPPED
+    unread: set[str] = set()
+    if config.method in MIX_NOTHING or config.schedule.schedule in ("global", "fosp"):
+        unread.add("alpha")
+    if not estimator.file and estimator.name not in READ_BY["estimator"]["gae_lambda"]:
+        unread.add("gae_lambda")
+    if config.synthetic:  # which draws its gradients itself, and has no returns to discount
+        unread |= _RETURNS.keys()
+    etas = ETAS.get(config.method, _LENGTHS)
+    lowest = max(etas.low, config.schedule.eta_floor)  # which is not above the usual eta, or it was refused
+    space = {**STEPS, **_RETURNS, "eta": Between(lowest, etas.high)}
+    return {name: values for name, values in space.items() if name not in unread}
 
 
 class _Watch(Callback):
