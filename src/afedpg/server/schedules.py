@@ -73,7 +73,8 @@ def schedules(config: Config, contributions: int = 1) -> tuple[Schedule, Schedul
     """alpha and eta as configured, for a rule whose steps are made of so many contributions each."""
     chosen = config.schedule
     # With n contributions to a step there are n times fewer steps per sample: n alpha and n eta give the same averaging
-    # horizon and path per sample, and while n alpha is small the same lookahead. The decaying schedules index steps, which has that effect already.
+    # horizon and path per sample, and while n alpha is small the same lookahead. The decaying schedules index steps,
+    # which has that effect already.
     factor = 1 if chosen.literal_constants else contributions
     alpha, eta = min(1.0, factor * chosen.alpha), factor * chosen.eta
     if chosen.schedule == "global":
