@@ -15,6 +15,8 @@ from twin import check_draws
 import afedpg
 from afedpg.config import METHODS
 from afedpg.errors import BrokenPart
+from afedpg.messages import Arrival, Vector
+from afedpg.record.database import read_arrivals
 from afedpg.runs.replay import replay
 
 # A short eta: with that of afedppo, which is 1, the quadratic diverges until every report is refused.
@@ -56,6 +58,21 @@ def test_segments_are_played_back_as_fast_as_they_were(tmp_path: Path) -> None:
     played = np.diff(arrived)
     assert played.sum() <= real.sum() * 1.01  # what the server took in between is not in it
     assert np.median(played) > np.median(real) / 4  # a single stop of the server, as for the disk, says nothing
+
+
+def test_the_attackers_lie_and_the_others_do_not(tmp_path: Path) -> None:
+    """Until everybody has contributed: agents come one after the other."""
+    seen: set[int] = set()
+
+    def goes_on(arrival: Arrival, seconds: float, theta: Vector) -> bool:
+        seen.add(arrival.agent)
+        return len(seen) < 3
+
+    settings = {"agents": 3, "iterations": 10**6, "attack": "zeros", "attackers": (0, 2)}
+    afedpg.train("quadratic", engine="local", on_arrival=goes_on, out=tmp_path / "local", **settings)
+    rows = read_arrivals(tmp_path / "local" / "run.db")
+    assert set(rows["agent"]) == {0, 1, 2}
+    np.testing.assert_array_equal(rows["gradient_norm"] == 0, np.isin(rows["agent"], (0, 2)))
 
 
 def agents_of(pid: int) -> list[psutil.Process]:

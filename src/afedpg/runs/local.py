@@ -127,7 +127,8 @@ def _agent(build: BuildWorkload, port: int, name: str, token: str, last_word: Co
     own = Config(task=config.task, agents=config.agents, agent=config.agent, codec=config.codec)
 
     def build_agreed(agreed: Config) -> Workload:
-        return replace(build, config=agreed)()
+        lies = replace(agreed, attack=config.attack, attackers=config.attackers)  # no server tells agents to lie
+        return replace(build, config=lies)()
 
     def failed(error: AfedpgError) -> None:
         if isinstance(error, ConfigError | BrokenPart) and not isinstance(error, FailedPart):
