@@ -127,7 +127,7 @@ def test_a_run_is_recomputed_by_as_many_workers_as_it_is_trained_by(capsys, monk
     monkeypatch.setattr("os.cpu_count", lambda: 2)
     used = []
 
-    def crew(config, own, workload, workers, interruption):
+    def crew(build, workload, workers, interruption):
         used.append(workers)
         return Alone(workload)
 

@@ -78,6 +78,12 @@ def test_one_agent_gives_the_bits_of_virtual_time_though_its_actor_dies(
     assert ray.is_initialized()
 
 
+def test_its_rates_fall_over_the_servers_steps() -> None:
+    settings = {**SMALL, "method": "afedppo", "aggregator": "fedbuff:size=2", "iterations": 6, "agents": 1}
+    there = afedpg.train("CartPole-v1", **settings)
+    assert there.sha256 == afedpg.train("CartPole-v1", **{**settings, "engine": "virtual"}, workers=1).sha256
+
+
 def test_an_interrupted_run_goes_on_with_its_agents_states(tmp_path: Path) -> None:
     """The checkpoint has each state from before the Task that was out: the bits are those of a run in one piece."""
 

@@ -261,7 +261,7 @@ def test_the_memory_that_is_announced_is_that_of_the_whole_process():
 def test_python_and_the_command_line_start_as_many_workers(tmp_path, monkeypatch):
     asked = []
 
-    def crew(config, own, workload, workers, interruption):
+    def crew(build, workload, workers, interruption):
         asked.append(workers)
         raise AfedpgError("enough")
 

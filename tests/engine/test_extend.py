@@ -42,6 +42,13 @@ def test_environments_go_on_where_they_stood(tmp_path, estimator):
     assert recompute(tmp_path / "run", workers=1).agrees
 
 
+def test_agents_repeat_the_shorter_run_where_steps_are_made_of_several_contributions(tmp_path):
+    settings = {"method": "afedppo", "agents": 2, "steps": 24, "hidden": (8,), "aggregator": "fedbuff:size=2"}
+    train("CartPole-v1", **settings, iterations=3, workers=1, out=tmp_path / "run")
+    resume(tmp_path / "run", iterations=6, workers=1)
+    assert recompute(tmp_path / "run", workers=1).agrees
+
+
 def test_a_linear_schedule_rises_again_and_falls_to_the_new_end(tmp_path):
     out = tmp_path / "run"
     train("quadratic", **SMALL, iterations=10, out=out)

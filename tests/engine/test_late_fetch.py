@@ -111,6 +111,33 @@ def test_a_run_killed_goes_on_with_the_same_bits(task, more, at, tmp_path):
     assert replay(tmp_path / "run").agrees
 
 
+@pytest.mark.parametrize(("aggregator", "steps"), [("", 18), ("fedbuff:size=3", 6), ("fedbuff:size=4", 5)])
+def test_the_rates_fall_over_the_runs_steps_whatever_these_are_made_of(monkeypatch, aggregator, steps):
+    passed = []
+
+    def note(tools, version):
+        passed.append(version / tools.settings.horizon)
+        return passed[-1]
+
+    monkeypatch.setattr("afedpg.agent.estimators.clipped._passed", note)
+    train("CartPole-v1", **SMALL, aggregator=aggregator, workers=1)
+    assert set(passed) <= {step / steps for step in range(steps)}
+    assert max(passed) == (steps - 1) / steps
+
+
+BATCH = {**SMALL, "aggregator": "fedbuff:size=3", "estimator": "clipped:last_gamma=0.9"}
+
+
+@pytest.mark.usefixtures("forked_workers")
+def test_so_they_do_in_worker_processes():
+    assert train("CartPole-v1", **BATCH, workers=2).sha256 == train("CartPole-v1", **BATCH, workers=1).sha256
+
+
+def test_so_they_do_in_a_federation():
+    alone = {**BATCH, "agents": 1}
+    assert train("CartPole-v1", **alone, engine="local").sha256 == train("CartPole-v1", **alone, workers=1).sha256
+
+
 def test_rounds_are_refused_in_one_line(tmp_path):
     command = [sys.executable, "-m", "afedpg", "train", "CartPole-v1", "--method", "afedppo", "--aggregator", "all"]
     done = subprocess.run(

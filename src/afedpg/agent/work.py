@@ -61,7 +61,7 @@ from afedpg.sampling.rollout import Rollout, rollout_from_state, rollout_to_stat
 from afedpg.sampling.spaces import BoxActions, Observations, choices_of
 from afedpg.seeding import branch, stream
 from afedpg.server.moments import merge
-from afedpg.server.schedules import shorter
+from afedpg.server.schedules import server_steps, shorter
 from afedpg.server.state import statistics_from_tree, statistics_to_tree
 
 _OF_TASK, _OWN = "task_", "own_"  # what the keys of statistics begin with in an agent's state: its last Task's, its own
@@ -89,12 +89,13 @@ class EnvironmentWorkload:
         make_policy: MakePolicy | None = None,
         estimator: Estimator | None = None,
         sites: OwnSites | None = None,
+        contributions: int = 1,
     ) -> None:
-        self._config, self.make_policy = config, make_policy
+        self._config, self.make_policy, self._contributions = config, make_policy, contributions
         self._said_cut = False
         self._earlier: dict[int, Tools] = {}
         self.environments = Environments(config, make_env, sites=sites)
-        self._agent = _for_observations(config, self.environments.observations)
+        self._agent = _settings(config, self.environments.observations, contributions)
         self.estimator = check_estimator(estimator or build("estimator", config.agent.estimator, SHIPPED))
         self.policy = build_policy(config, self.environments, self.estimator, make_policy)
         self._native = uses_kernels(config, self.policy, self.estimator.value_network)
@@ -216,12 +217,11 @@ class EnvironmentWorkload:
 
     def _tools_at(self, version: int) -> Tools:
         """Before a run was extended, an estimator's rates fell as if it were to end earlier."""
-        horizon = next((less for step, less in shorter(self._config) if version < step), 0)
+        horizon = next((less for step, less in shorter(self._config, self._contributions) if version < step), 0)
         if not horizon or self._config.agent.horizon:
             return self._tools
-        if horizon not in self._earlier:
-            self._earlier[horizon] = replace(self._tools, settings=replace(self._agent, horizon=horizon))
-        return self._earlier[horizon]
+        earlier = replace(self._tools, settings=replace(self._agent, horizon=horizon))
+        return self._earlier.setdefault(horizon, earlier)  # kept: kernels are built once for each
 
     def _sample(
         self, state: AgentState, agent_id: int, policy: Floats, statistics: Statistics
@@ -343,11 +343,11 @@ def choose_sampler(config: Config, environments: Environments, policy: Policy, e
     return GymnasiumSampler(environments, policy, steps, whole_episodes)
 
 
-def _for_observations(config: Config, observations: Observations) -> AgentConfig:
-    """How long the run is, and that a picture's bytes are not scaled by statistics."""
+def _settings(config: Config, observations: Observations, contributions: int) -> AgentConfig:
+    """With how many server steps the run has, and so that a picture's bytes are not scaled by statistics."""
     agent = config.agent
     scaled = agent.scale_observations and observations.image is None
-    return replace(agent, horizon=agent.horizon or config.gradients, scale_observations=scaled)
+    return replace(agent, horizon=agent.horizon or server_steps(config, contributions), scale_observations=scaled)
 
 
 def choose_baseline(agent: AgentConfig, observations: Observations, kernels: CriticKernels | None = None) -> Baseline:

@@ -45,7 +45,7 @@ def check_memory(config: Config, workload: Workload, rule: ServerRule, workers: 
         journal = min(journal, round((config.record.keep_checkpoints + 1) * config.record.journal_mib * 2**20))
     memory += _resident()
     disk = stored + journal + 200 * config.gradients
-    batch = max(1, rule.aggregator.contributions(config.agents))
+    batch = rule.contributions(config.agents)
     return Cost(config.gradients, vector, memory, disk, objective=_objective(config, rule), batch=batch)
 
 

@@ -74,6 +74,7 @@ class BuildWorkload:
     estimator: Estimator | None = None
     codec: Codec | None = None
     sites: OwnSites | None = None
+    contributions: int = 1  # to a server step: estimators' rates fall over the run's steps
 
     def __call__(self) -> Workload:
         workload = self._bare()
@@ -90,7 +91,8 @@ class BuildWorkload:
             return ProblemWorkload(make_problem(config), config.seed, steps=config.batch, sites=make_sites(config))
         from afedpg.agent.work import EnvironmentWorkload  # Gymnasium, which a synthetic problem does not need
 
-        return EnvironmentWorkload(self.config, self.make_env, self.make_policy, self.estimator, self.sites)
+        parts = (self.make_env, self.make_policy, self.estimator, self.sites)
+        return EnvironmentWorkload(self.config, *parts, self.contributions)
 
     def _attacked(self, honest: Workload) -> Workload:
         """With liars among the agents. Those that know everything are the virtual engine's."""

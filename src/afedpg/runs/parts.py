@@ -71,8 +71,11 @@ class Own:
     codec: Codec | None = None
     sites: OwnSites | None = None
 
-    def workload(self, config: Config) -> BuildWorkload:
-        return BuildWorkload(config, self.make_env, self.make_policy, self.estimator, self.codec, self.sites)
+    def workload(self, config: Config, rule: ServerRule | None = None) -> BuildWorkload:
+        """Who works in a run gives its rule."""
+        contributions = 1 if rule is None else rule.contributions(config.agents)
+        parts = (self.make_env, self.make_policy, self.estimator, self.codec, self.sites)
+        return BuildWorkload(config, *parts, contributions)
 
     def names(self) -> tuple[str, ...]:
         return tuple(f"{name}: {identity(part).text}" for name, part in self.parts().items())
@@ -206,20 +209,14 @@ def parts_of(config: Config, own: Own, workers: int = 1) -> tuple[Workload, Serv
     check_values(config)
     for kind, part in own.parts().items():
         check_decorated(kind, part if isinstance(part, type) else type(part))
-    build = own.workload(config)
     if workers > 1:
-        build.check_portable()
-    recipe = own.method or parts.build("method", config.method, RECIPES)
-    aggregator = own.aggregator
-    if aggregator is None and config.aggregator:
-        aggregator = parts.build("aggregator", config.aggregator, AGGREGATORS)
-    alpha, eta = own.alpha and Checked("alpha", own.alpha), own.eta and Checked("eta", own.eta)
-    rule = make_rule(config, recipe, alpha, eta, aggregator)  # before the workload, which takes longer to make
+        own.workload(config).check_portable()
+    rule = rule_of(config, own)  # before the workload, which takes longer to make
     if rule.aggregator.everyone and config.timing.silent:
         raise ConfigError(
             "silent: the server waits for every agent and would wait for ever; use afedpg, or no silent agents"
         )
-    workload = build()
+    workload = own.workload(config, rule)()
     workload.check()
     if rule.synchronous and workload.exchange.late_fetch:
         raise ConfigError("aggregator: this estimator's agents fetch late, so there are no rounds to wait for")
@@ -228,6 +225,16 @@ def parts_of(config: Config, own: Own, workers: int = 1) -> tuple[Workload, Serv
         names = ", ".join(sorted(missing))
         raise ConfigError(f"method: its rule reads {names}, which this estimator does not send; name one that does")
     return workload, replace(rule, exchange=workload.exchange)
+
+
+def rule_of(config: Config, own: Own) -> ServerRule:
+    """Without what its reports look like, which the workload knows."""
+    recipe = own.method or parts.build("method", config.method, RECIPES)
+    aggregator = own.aggregator
+    if aggregator is None and config.aggregator:
+        aggregator = parts.build("aggregator", config.aggregator, AGGREGATORS)
+    alpha, eta = own.alpha and Checked("alpha", own.alpha), own.eta and Checked("eta", own.eta)
+    return make_rule(config, recipe, alpha, eta, aggregator)
 
 
 def start_state(config: Config, rule: ServerRule, workload: Workload) -> ServerState:

@@ -47,8 +47,10 @@ def resume_ray(stored: StoredRun) -> Result:
 def serve(parts: Parts, build: BuildWorkload) -> Result:
     with Interruption().watched() as interruption, contextlib.closing(parts.federation):
         server, recorder, network = parts.federation.server, parts.federation.recorder, parts.config.network
+        rule = parts.federation.rule
         sync = recorder.journal.sync if network.durable and recorder is not None else None
-        first = min(room(parts.config), parts.config.agents) if parts.federation.rule.synchronous else 0
+        first = min(room(parts.config), parts.config.agents) if rule.synchronous else 0
+        build = replace(build, contributions=rule.contributions(parts.config.agents))
         pool = RayPool(build, server.epoch, first, sync)
         stored = 0 if parts.tree is None else parts.tree["server"]["gradients"]
         for slot in pool.slots:

@@ -132,7 +132,8 @@ def _serve(parts: Parts, place: Place, begin: OnPort, on_port: OnPort, watchers:
 
 def _transport(parts: Parts, place: Place, listener: Listener, roster: Roster, on_port: OnPort) -> Transport:
     config, workload, recorder = parts.config, parts.workload, parts.federation.recorder
-    text = terms(config, custom_parts(parts.own.workload(config)))
+    build = parts.own.workload(config)
+    text = terms(config, parts.federation.rule.contributions(config.agents), custom_parts(build))
     agreed = Terms(text, fingerprint(config.environment, workload.parameters, text), expected(workload))
     sync = recorder.journal.sync if config.network.durable and recorder is not None else None
 

@@ -14,6 +14,7 @@ from afedpg.engine.federation import Federation
 from afedpg.engine.process import Interruption
 from afedpg.engine.timing import Timing, make_timing
 from afedpg.engine.virtual import VirtualEngine
+from afedpg.engine.workloads import BuildWorkload
 from afedpg.errors import ConfigError
 from afedpg.messages import Float32, Vector, Workload
 from afedpg.record import checkpoint
@@ -74,7 +75,8 @@ def _session(
     timing: Timing,
     interruption: Interruption,
 ) -> Result:
-    with closing(_crew(config, own, workload, workers, interruption)) as crew:
+    build = own.workload(config, federation.rule)
+    with closing(_crew(build, workload, workers, interruption)) as crew:
         engine = VirtualEngine(federation, workload, crew, timing, config.agents, _adversary(config, federation))
         gradients = config.gradients if until is None else until
         return Session(config, workload, federation, engine, interruption, gradients).run(tree)
@@ -98,7 +100,7 @@ def _adversary(config: Config, federation: Federation) -> Adversary | None:
     return Adversary(attack, frozenset(config.attackers), freeze(stream(config.seed, "attack")), defence)
 
 
-def _crew(config: Config, own: Own, workload: Workload, workers: int, interruption: Interruption) -> Crew:
+def _crew(build: BuildWorkload, workload: Workload, workers: int, interruption: Interruption) -> Crew:
     if workers <= 1:
         return Alone(workload)
-    return Pool(own.workload(config), min(workers, config.agents), interruption.check)
+    return Pool(build, min(workers, build.config.agents), interruption.check)

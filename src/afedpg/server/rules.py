@@ -41,6 +41,10 @@ class ServerRule:
     def synchronous(self) -> bool:
         return self.aggregator.waits
 
+    def contributions(self, agents: int) -> int:
+        """That a step is made of, nominally."""
+        return max(1, self.aggregator.contributions(agents))
+
     def spent(self, gradients: int, unused: int) -> int:
         """Of the contributions a run has. What a defence drops is not among them, or a flood would end the run."""
         return gradients if self.aggregator.robust else gradients + unused
@@ -127,7 +131,7 @@ def make_rule(
         return replace(rule, aggregator=guarded(chosen), exchange=exchange)
 
     rule = made(1)
-    contributions = rule.aggregator.contributions(config.agents)
+    contributions = rule.contributions(config.agents)
     return made(contributions) if contributions > 1 else rule
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from afedpg.config import Config
 
@@ -82,13 +82,17 @@ def schedules(config: Config, contributions: int = 1) -> tuple[Schedule, Schedul
     if chosen.schedule == "fosp":
         return MixPower(4 / 7, chosen.literal), StepPower(chosen.eta, 5 / 7)
     if chosen.schedule == "linear":
-        steps = -(-config.gradients // contributions)
-        before = tuple((step, -(-gradients // contributions)) for step, gradients in shorter(config))
+        steps, before = server_steps(config, contributions), tuple(shorter(config, contributions))
         return Constant(alpha), LinearDecay(eta, steps, factor * chosen.eta_floor, before)
     return Constant(alpha), Constant(eta)
 
 
-def shorter(config: Config) -> list[tuple[int, int]]:
-    """(server step, gradients) of a run that was extended: up to that step it was to have so many in all."""
+def server_steps(config: Config, contributions: int) -> int:
+    """Of the whole run, where each is made of so many contributions and none is dropped."""
+    return -(-config.gradients // contributions)
+
+
+def shorter(config: Config, contributions: int) -> list[tuple[int, int]]:
+    """(server step, server steps) of a run that was extended: up to the one it was to have so many in all."""
     pairs = zip(config.extended[::2], config.extended[1::2], strict=False)
-    return [(step, iterations * config.agents * config.reports) for iterations, step in pairs]
+    return [(step, server_steps(replace(config, iterations=before), contributions)) for before, step in pairs]

@@ -21,6 +21,7 @@ from afedpg.identity import identity
 from afedpg.messages import Workload
 from afedpg.parts import build as make_part
 from afedpg.parts import chosen, parse
+from afedpg.server.schedules import server_steps
 from afedpg.transport.grpc.wire import Expected, Refused
 from afedpg.validation import validate
 
@@ -30,11 +31,13 @@ _MOST_AGENTS = 1 << 20
 _CUSTOM = "custom:"
 
 
-def terms(config: Config, custom: Mapping[str, str] = MappingProxyType({})) -> str:
-    """As JSON with sorted keys: equal text means equal terms. `custom`: see `custom_parts`."""
+def terms(config: Config, contributions: int = 1, custom: Mapping[str, str] = MappingProxyType({})) -> str:
+    """As JSON with sorted keys: equal text means equal terms. Server steps are made of so many contributions;
+    `custom`: see `custom_parts`.
+    """
     values = {name: getattr(getattr(config, section) if section else config, name) for name, section in TERMS.items()}
     if not config.synthetic:  # agents with an estimator, which do not know how long the run is
-        values["horizon"] = config.agent.horizon or config.gradients
+        values["horizon"] = config.agent.horizon or server_steps(config, contributions)
     values |= {kind: f"{_CUSTOM}{name}" for kind, name in custom.items()}
     return json.dumps(values, sort_keys=True, separators=(",", ":"))
 
