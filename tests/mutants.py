@@ -486,6 +486,8 @@ MUTANTS = [
            "if iteration < step:", "if iteration < 0:", EXTEND),
     Mutant("agents forget how an extended run began", "agent/work.py",
            "if version < step), 0)", "if version < 0), 0)", f"{EXTEND} environments"),
+    Mutant("a longer run's etas are told without its rule", "runs/extend.py",
+           "rule_of(config, own).contributions(config.agents)", "1", f"{EXTEND} etas"),
     Mutant("agents forget what an extended run's steps were made of", "agent/work.py",
            "shorter(self._config, self._contributions)", "shorter(self._config, 1)", f"{EXTEND} several_contributions"),
     Mutant("an estimator's rates fall over contributions", "agent/work.py",

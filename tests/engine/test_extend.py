@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sqlite3
 from contextlib import closing
 
@@ -66,6 +67,31 @@ def test_a_linear_schedule_rises_again_and_falls_to_the_new_end(tmp_path):
     assert replay(out).agrees
     assert recompute(out).agrees
     assert open_run(out).config().extended == (10, 30, 20, 60)
+
+
+@pytest.mark.parametrize(
+    ("how", "factor"),
+    [
+        ({"method": "fedpg"}, 3),
+        ({"method": "fedpg", "literal_constants": True}, 1),
+        ({"aggregator": "fedbuff:size=4"}, 4),
+        ({"aggregator": "rennala:batch=6"}, 6),
+    ],
+    ids=str,
+)
+def test_the_etas_that_are_said_are_those_that_come(tmp_path, how, factor):
+    """Where a server step is made of several contributions, which multiply eta and its floor."""
+    out = tmp_path / "run"
+    train("quadratic", **SMALL, **how, eta_floor=0.01, iterations=8, out=out)
+    before = read_arrivals(out / "run.db")["eta"]
+    said = extend(out, "+8")
+    resume(out)
+    eta = read_arrivals(out / "run.db")["eta"]
+    floor = 0.01 * factor
+    assert said.endswith(f"goes on at {eta[before.size]:.3g} and falls linearly to {floor:g}")
+    down = float(re.findall("come down to (.*), goes", said)[0])
+    assert floor <= down <= before[-1]
+    assert replay(out).agrees
 
 
 def test_a_kill_on_the_way_changes_nothing(tmp_path):

@@ -13,9 +13,9 @@ from afedpg.record import checkpoint
 from afedpg.record.agreement import check_agreement
 from afedpg.record.database import read_notes
 from afedpg.record.disk import to_copy
-from afedpg.runs.parts import Own, check_values
+from afedpg.runs.parts import Own, check_values, rule_of
 from afedpg.runs.stored import open_checked
-from afedpg.server.schedules import schedules
+from afedpg.server.schedules import schedules, server_steps
 
 _log = logging.getLogger("afedpg")
 
@@ -39,8 +39,8 @@ def extend(path: str | Path, iterations: int | str, own: Own = Own(), trust_code
         config = _as_begun(config, step)
         total = _total(iterations, config.iterations)
         longer = replace(config, iterations=total, extended=(*config.extended, config.iterations, step))
+        said = f"{config.iterations} iterations become {total}: {_schedules(config, longer, own, step)}"
         folder.rewrite(iterations=total, extended=list(longer.extended))
-    said = f"{config.iterations} iterations become {total}: {_schedules(config, longer, step)}"
     _log.info(said)
     return said
 
@@ -65,16 +65,18 @@ def _total(iterations: int | str, now: int) -> int:
     return total
 
 
-def _schedules(config: Config, longer: Config, step: int) -> str:
-    own = {entry.partition(":")[0] for entry in config.own}
+def _schedules(config: Config, longer: Config, own: Own, step: int) -> str:
+    given = {entry.partition(":")[0] for entry in config.own}
     falling = config.agent.estimator.partition(":")[0] == "clipped" and not config.agent.horizon
     agents = "; the agents' rates fall over the longer run, too" if falling else ""
-    if "eta" in own or "method" in own:
+    if "eta" in given or "method" in given:
         return f"your own schedules go on with the server step{agents}"
     if config.schedule.schedule != "linear":
         same = "alpha and eta go on as in a run that was this long from the start"
         exact = config.engine == "virtual" and not agents
         return f"{same}, and so does theta, bit for bit" if exact else f"{same}{agents}"
-    before, after = (schedules(each)[1](step, step) for each in (config, longer))
-    floor = config.schedule.eta_floor
-    return f"eta, which had come down to {before:.3g}, goes on at {after:.3g} and falls linearly to {floor:g}{agents}"
+    contributions = rule_of(config, own).contributions(config.agents)
+    before, after = (schedules(each, contributions)[1] for each in (config, longer))
+    end = server_steps(longer, contributions)
+    down, now, floor = before(step, step), after(step, step), after(end, end)
+    return f"eta, which had come down to {down:.3g}, goes on at {now:.3g} and falls linearly to {floor:g}{agents}"
