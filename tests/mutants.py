@@ -70,6 +70,7 @@ KEYWORDS = "tests/engine/test_keywords.py not mypy"
 BEST = "tests/engine/test_best.py"
 CALLBACKS = "tests/engine/test_callbacks.py"
 EXTEND = "tests/engine/test_extend.py"
+BEGINNING = "tests/engine/test_beginning.py"
 VALUES = "tests/parts/test_values.py"
 BROKEN = "tests/parts/test_broken_aggregators.py"
 RULES = "tests/parts/test_broken_rules.py"
@@ -486,6 +487,16 @@ MUTANTS = [
            "if iteration < step:", "if iteration < 0:", EXTEND),
     Mutant("agents forget how an extended run began", "agent/work.py",
            "if version < step), 0)", "if version < 0), 0)", f"{EXTEND} environments"),
+    Mutant("a theta is taken for another policy", "runs/beginning.py",
+           "if then[name] != now[name]]", "if False]", f"{BEGINNING} another_policy"),
+    Mutant("a theta is refused for what is not in it", "runs/beginning.py",
+           "if isinstance(policy, MlpPolicy) and policy.gaussian:", "if True:", f"{BEGINNING} not_change"),
+    Mutant("a run takes over statistics that it does not use", "runs/beginning.py",
+           " if name in used}", "}", f"{BEGINNING} not_change"),
+    Mutant("a mean within other action bounds is the same", "runs/beginning.py",
+           "if made.action_space != actions:", "if False:", f"{BEGINNING} other_actions"),
+    Mutant("a run begins again at a theta that went on", "runs/beginning.py",
+           "!= sha:", "!= sha and False:", f"{BEGINNING} goes_on"),
     Mutant("a longer run's etas are told without its rule", "runs/extend.py",
            "rule_of(config, own).contributions(config.agents)", "1", f"{EXTEND} etas"),
     Mutant("agents forget what an extended run's steps were made of", "agent/work.py",

@@ -29,6 +29,7 @@ from afedpg.record.database import read_counts, read_notes
 from afedpg.record.folder import RunFolder
 from afedpg.record.loss import check_events, check_rows, never_written
 from afedpg.record.recorder import Position, Recorder
+from afedpg.runs.beginning import note_beginning
 from afedpg.runs.best import Evaluated, best_in, better, later_evaluations, scaled_by
 from afedpg.runs.parts import Own, parts_of, prepare, start_state
 from afedpg.runs.requests import StoredRun
@@ -103,7 +104,8 @@ def keep_record(
 ) -> None:
     """Last before it starts: a run that cannot start leaves no folder behind. As of `Recorder.new`."""
     if out is not None:
-        parts.federation.recorder = Recorder.new(out, parts.config, files, numbered)
+        recorder = parts.federation.recorder = Recorder.new(out, parts.config, files, numbered)
+        note_beginning(parts.config, recorder, parts.federation.server.theta)
 
 
 def restored_parts(stored: StoredRun, config: Config) -> Parts:
@@ -124,7 +126,7 @@ def restored_parts(stored: StoredRun, config: Config) -> Parts:
             start, tree, server = newest(folder, rule, workload, warn)
             gradients, samples = server.gradients, server.samples
         else:
-            server = start_state(config, rule, workload)
+            server = start_state(config, rule, workload, folder)
         never = 0 if tree is None else never_written(tree, gradients, config.reports)
         given_up = check_rows(folder, gradients, never, accept_loss, warn)
         known = tree is not None and folder.database.exists()

@@ -20,14 +20,13 @@ from afedpg.imports import modules_in, place_of
 from afedpg.messages import Codec, Workload
 from afedpg.options import check_decorated
 from afedpg.preset import base_of, fitted
-from afedpg.record import checkpoint
 from afedpg.record import folder as folders
-from afedpg.record.loss import warn_of_beginning
+from afedpg.runs.beginning import continued
 from afedpg.server.aggregators import Aggregator
 from afedpg.server.rules import RECIPES, Recipe, ServerRule, make_rule
 from afedpg.server.schedules import Schedule
 from afedpg.server.shipped import AGGREGATORS
-from afedpg.server.state import ServerState, begin_with, from_tree, initial_state
+from afedpg.server.state import ServerState, initial_state
 from afedpg.validation import check_applicable, check_effect, validate
 
 if TYPE_CHECKING:
@@ -237,16 +236,10 @@ def rule_of(config: Config, own: Own) -> ServerRule:
     return make_rule(config, recipe, alpha, eta, aggregator)
 
 
-def start_state(config: Config, rule: ServerRule, workload: Workload) -> ServerState:
-    if not config.from_run:
-        return initial_state(rule, workload.initial_theta())
-    source = folders.open_run(Path(config.from_run), "from_run")
-    _, tree = checkpoint.load_latest(source.checkpoints)
-    before = from_tree(tree["server"])
-    warn_of_beginning(source, before.iteration)
-    if before.theta.size != workload.parameters:
-        sizes = f"{before.theta.size} parameters, this task's policy has {workload.parameters}"
-        raise ConfigError(f"from_run: the policy of {config.from_run} has {sizes}")
-    server = initial_state(rule, before.theta)
-    begin_with(server, before.statistics)
-    return server
+def start_state(
+    config: Config, rule: ServerRule, workload: Workload, folder: folders.RunFolder | None = None
+) -> ServerState:
+    """`folder`: of a run that begins once more."""
+    if config.from_run:
+        return continued(config, rule, workload, folder)
+    return initial_state(rule, workload.initial_theta())

@@ -53,7 +53,7 @@ def replay(path: str | Path, own: Own = Own(), trust_code: bool = False) -> Comp
     last, _, recorded = newest(folder, rule, workload)
     limits = Limits.of(config)
     if _begins_at_zero(folder):
-        oldest, server = 0, start_state(config, rule, workload)
+        oldest, server = 0, start_state(config, rule, workload, folder)
     else:
         oldest = checkpoint.names(folder.checkpoints)[0]
         server = from_tree(checkpoint.load(folder.checkpoints, oldest)["server"], rule)
@@ -86,6 +86,7 @@ def recompute(path: str | Path, own: Own = Own(), workers: int | None = None, tr
         )
     workload, rule = parts_of(config, own)
     recorded = newest(folder, rule, workload).server
+    start_state(config, rule, workload, folder)  # refused here where another run's theta is gone that it began with
     result = run(config, own, None, workers, until=rule.spent(recorded.gradients, recorded.unused))
     return Comparison(0, result.gradients, _sha(recorded.theta), result.sha256)
 

@@ -20,6 +20,7 @@ from afedpg.messages import Float32, Vector, Workload
 from afedpg.record import checkpoint
 from afedpg.record.loss import check_rows, check_start, never_written
 from afedpg.record.recorder import Position, Recorder
+from afedpg.runs.beginning import note_beginning
 from afedpg.runs.parts import Own, parts_of, start_state
 from afedpg.runs.requests import NewRun, StoredRun
 from afedpg.runs.result import Result
@@ -40,6 +41,7 @@ def run_virtual(new: NewRun, workers: int, until: int | None) -> Result:
     with Interruption().watched() as interruption, closing(federation):
         if new.out is not None:  # last: a run that cannot start leaves no folder behind
             federation.recorder = Recorder.new(new.out, config, numbered=new.numbered)
+            note_beginning(config, federation.recorder, server.theta)
         new.announce(cost)
         return _session(config, own, workload, federation, workers, None, until, timing, interruption)
 
@@ -57,7 +59,7 @@ def resume_virtual(stored: StoredRun, workers: int) -> Result:
             position = Position(server.gradients, server.samples, tree["sequence"], given_up=given_up)
         else:  # stopped before its first checkpoint: nothing is lost by starting over
             check_start(folder, stored.accept_loss, warn)
-            tree, server, position = None, start_state(config, rule, workload), None
+            tree, server, position = None, start_state(config, rule, workload, folder), None
         recorder = Recorder(folder, config, position, lock)
         with closing(Federation(rule, server, recorder, stored.on_arrival, Limits.of(config))) as federation:
             stored.announce(replace(cost, done=server.gradients))
