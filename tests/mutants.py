@@ -215,7 +215,7 @@ MUTANTS = [
     Mutant("linear decay over the version", "server/schedules.py",
            "1 - iteration / total", "1 - version / total", SCHEDULES),
     Mutant("linear decay of fedpg over gradients", "server/schedules.py",
-           "steps = -(-config.gradients // contributions)", "steps = config.gradients",
+           "return -(-config.gradients // contributions)", "return config.gradients",
            SCHEDULES),
     Mutant("a synchronous rule's constants are not scaled", "server/rules.py",
            "return made(contributions) if contributions > 1 else rule", "return rule", SCHEDULES),
