@@ -201,8 +201,12 @@ def test_no_file_that_a_server_names_is_run(tmp_path: Path, kind: str) -> None:
     """Though it is there."""
     file = tmp_path / "part.py"
     file.write_text(f"open({str(tmp_path / 'ran')!r}, 'w').close()\nclass Part: pass\n")
-    named, custom = "a server names no file", "the federation has "
-    for text, said in ((f"{file}:Part", named), (f"{file}:Part:", "'.*' is not like "), (f"custom:{file}:Part", custom)):
+    answers = {
+        f"{file}:Part": "a server names no file",
+        f"{file}:Part:": "'.*' is not like ",
+        f"custom:{file}:Part": "the federation has ",
+    }
+    for text, said in answers.items():
         document = json.loads(terms(CONFIG)) | {kind: text}
         with pytest.raises(Refused, match=f"^settings: {kind}: {said}"):
             agree(Config(task="CartPole-v1"), json.dumps(document), 0, 0)
