@@ -3,8 +3,8 @@
 import gymnasium
 import numpy as np
 import pytest
-import torch
 from environments_for_tests import Counting, Endless, Failing, Forgetful, Walk
+from tabular import tabular
 
 from afedpg.agent.estimators import gradient
 from afedpg.agent.estimators.advantage import gae, standardized
@@ -216,26 +216,9 @@ def test_a_native_sampler_that_does_not_exist_is_refused():
     assert workload("Acrobot-v1", sampler="auto").steps == 64
 
 
-class Tabular(torch.nn.Module):
-    """The least that a policy of one's own can be: it does not look at the observation."""
-
-    def __init__(self, actions):
-        super().__init__()
-        self.logits = torch.nn.Parameter(torch.zeros(actions))
-
-    def log_prob(self, observations, actions):
-        return torch.log_softmax(self.logits, 0)[actions]
-
-    def sample(self, observations, generator):
-        return torch.multinomial(torch.softmax(self.logits, 0), len(observations), True, generator=generator)
-
-    def mode(self, observations):
-        return self.logits.argmax().expand(len(observations))
-
-
 def test_an_agent_with_a_policy_of_ones_own():
     config = from_settings({"task": "CartPole-v1", "steps": 64})
-    works = [EnvironmentWorkload(config, None, lambda observations, actions: Tabular(int(actions.n))) for _ in range(2)]
+    works = [EnvironmentWorkload(config, None, tabular) for _ in range(2)]
     assert works[0].parameters == 2
     state, reports = follow(works[0], works[0].start(0), 2)
     moved, first = follow(works[0], works[0].start(0), 1)
@@ -245,7 +228,7 @@ def test_an_agent_with_a_policy_of_ones_own():
     assert reports[0].payload.sum() == pytest.approx(0, abs=1e-6)  # logits: a shift of all changes nothing
     a3c = from_settings({"task": "CartPole-v1", "method": "a3c"})
     with pytest.raises(ConfigError, match="a3c"):
-        EnvironmentWorkload(a3c, None, lambda observations, actions: Tabular(2))
+        EnvironmentWorkload(a3c, None, tabular)
 
 
 def test_a3c_shares_value_parameters_and_costs_its_share():

@@ -6,7 +6,7 @@ import shutil
 
 import gymnasium
 import pytest
-import torch
+from tabular import tabular
 
 from afedpg import recompute, replay, resume, train
 from afedpg.errors import AfedpgError, ConfigError
@@ -17,27 +17,6 @@ from afedpg.record import checkpoint
 def folder(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     return tmp_path
-
-
-class Tabular(torch.nn.Module):
-    """Does not look at the observation."""
-
-    def __init__(self, actions):
-        super().__init__()
-        self.logits = torch.nn.Parameter(torch.zeros(actions))
-
-    def log_prob(self, observations, actions):
-        return torch.log_softmax(self.logits, 0)[actions]
-
-    def sample(self, observations, generator):
-        return torch.multinomial(torch.softmax(self.logits, 0), len(observations), True, generator=generator)
-
-    def mode(self, observations):
-        return self.logits.argmax().expand(len(observations))
-
-
-def tabular(observations, actions):
-    return Tabular(int(actions.n))
 
 
 SAME = {"agents": 1, "iterations": 1, "steps": 16, "hidden": (4, 6), "evaluate_episodes": 1, "workers": 1}
